@@ -1,0 +1,1 @@
+//! The threads. Layer L2; they do not import one another.

@@ -1,0 +1,15 @@
+//! The words that all layers share: Kubernetes API types (from k8s-openapi), ids, and our own plain
+//! words for what a container runtime runs.
+//!
+//! Layer L0, used on every thread. Value types only: it never does I/O, reads a clock or logs.
+
+pub mod ids;
+pub mod labels;
+pub mod pod;
+pub mod quantity;
+pub mod runtime;
+
+pub use ids::{ContainerId, PodName, PodUid, SandboxId};
+pub use k8s_openapi::api::core::v1;
+pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;

@@ -1,0 +1,1 @@
+//! Kubernetes resource quantities: parse, compare, print. Layer L0, pure.

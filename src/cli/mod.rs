@@ -1,0 +1,1 @@
+//! The tools: ps, describe, logs, exec, why, config.

@@ -1,0 +1,1 @@
+//! KubeletConfiguration, flags, drop-ins: read, default, validate, print.

@@ -1,0 +1,1 @@
+//! The defaults that an API server would have filled into a pod. Pure.

@@ -1,0 +1,8 @@
+//! The pure core: decisions as functions over plain values. Layer L1.
+//!
+//! No I/O, threads, clocks, channels or logging in here; `now` is always an argument.
+
+pub mod defaults;
+pub mod qos;
+pub mod spec;
+pub mod validate;

@@ -1,0 +1,1 @@
+//! QoS class, oom_score_adj, cgroup values. Pure.

@@ -1,0 +1,1 @@
+//! Pod spec to what the runtime is asked for. Pure.

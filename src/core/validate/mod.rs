@@ -1,0 +1,1 @@
+//! The checks that an API server would have made on a pod. Pure.

@@ -1,0 +1,1 @@
+//! The CRI port: a blocking client of the container runtime.

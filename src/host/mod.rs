@@ -1,0 +1,1 @@
+//! The host port: cgroups, mounts, files, kernel facts.

@@ -1,0 +1,1 @@
+//! HTTP(S) clients: the only user of ureq.

@@ -1,0 +1,3 @@
+//! The `ferrolet` program. Everything of interest is in the library.
+
+fn main() {}

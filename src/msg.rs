@@ -1,0 +1,1 @@
+//! Every message that crosses a thread. Layer L0: plain data.

@@ -1,0 +1,1 @@
+//! Servers: 10248 and the local socket. Layer L2.

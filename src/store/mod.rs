@@ -1,0 +1,1 @@
+//! The on-disk records that survive a power cut.

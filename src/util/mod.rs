@@ -1,0 +1,1 @@
+//! Small helpers without a domain: threads, files, cancellation.

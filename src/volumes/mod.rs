@@ -1,0 +1,1 @@
+//! Volumes of a pod on this machine.
