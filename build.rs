@@ -1,1 +1,3 @@
+//! Generates the CRI types from proto/.
+
 fn main() {}
