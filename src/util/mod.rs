@@ -1,1 +1,3 @@
 //! Small helpers without a domain: threads, files, cancellation.
+
+pub mod cancel;
