@@ -5,6 +5,7 @@
 
 pub mod ids;
 pub mod labels;
+pub mod moment;
 pub mod pod;
 pub mod quantity;
 pub mod runtime;
