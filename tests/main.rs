@@ -1,1 +1,6 @@
-//! The one integration test binary.
+//! The one integration test binary: everything that needs more than one module of the crate.
+//!
+//! One binary, because the C core of gRPC links slowly. The modules in reading order; README.md,
+//! "Tests", tells what each ring is for. Unit tests stand beside the code and not here.
+
+mod tidy;
