@@ -1,1 +1,4 @@
 //! The CRI port: a blocking client of the container runtime.
+
+#[doc(hidden)]
+pub mod proto;
