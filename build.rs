@@ -32,15 +32,14 @@ fn main() {
 
     // `include!` wants a file without inner attributes.
     let messages = fs::read_to_string(out.join("cri_v1.rs")).expect("read the generated messages");
-    let messages: String =
-        messages.lines().filter(|line| !line.starts_with("#![") && !line.starts_with("//!")).fold(
-            String::new(),
-            |mut text, line| {
-                text.push_str(line);
-                text.push('\n');
-                text
-            },
-        );
+    let messages: String = messages.lines().filter(|line| !line.starts_with("#![") && !line.starts_with("//!")).fold(
+        String::new(),
+        |mut text, line| {
+            text.push_str(line);
+            text.push('\n');
+            text
+        },
+    );
     fs::write(out.join("cri_v1.rs"), messages).expect("write the messages");
     fs::write(out.join("cri_v1_stubs.rs"), stubs()).expect("write the call descriptions");
 }

@@ -9,6 +9,8 @@ pub mod moment;
 pub mod pod;
 pub mod quantity;
 pub mod runtime;
+pub mod runtime_info;
+pub mod runtime_stats;
 
 pub use ids::{ContainerId, PodName, PodUid, SandboxId};
 pub use k8s_openapi::api::core::v1;

@@ -80,10 +80,10 @@ pub enum ContainerState {
     Created,
     /// Runs since `started_at`.
     Running {
-        /// When it started.
+        /// When it started; 0 before an inspection.
         started_at: UnixNanos,
     },
-    /// Ended.
+    /// Ended. A list tells only that; code, reason and times are known after an inspection.
     Exited(Exit),
     /// The runtime lost track of it.
     Unknown,
@@ -129,6 +129,8 @@ pub struct RuntimeContainer {
     pub user: Option<UserIds>,
     /// Resources in force, where the runtime tells; known after an inspection.
     pub resources: Option<Resources>,
+    /// Signal that asks it to end (`SIGTERM`), where the runtime tells; else empty.
+    pub stop_signal: String,
 }
 
 /// User and group ids of a container's first process (CRI `LinuxContainerUser`).
@@ -264,6 +266,8 @@ pub struct Mount {
     pub uid_mappings: Vec<IdMapping>,
     /// Gid ranges for an id-mapped mount.
     pub gid_mappings: Vec<IdMapping>,
+    /// Options for runtimes that take them (`noexec`, …).
+    pub options: Vec<String>,
 }
 
 /// A device node given to a container.
@@ -486,6 +490,8 @@ pub struct ContainerSpec {
     pub mounts: Vec<Mount>,
     /// Devices.
     pub devices: Vec<Device>,
+    /// Devices by their fully qualified CDI name (`vendor.com/class=name`).
+    pub cdi_devices: Vec<String>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
@@ -498,6 +504,8 @@ pub struct ContainerSpec {
     pub stdin_once: bool,
     /// Allocates a terminal.
     pub tty: bool,
+    /// Signal that asks it to end, as the API names it (`SIGUSR1`); empty leaves it to the image.
+    pub stop_signal: String,
     /// Limits.
     pub resources: Resources,
     /// Security.
