@@ -8,6 +8,7 @@ pub mod labels;
 pub mod moment;
 pub mod pod;
 pub mod quantity;
+pub mod record;
 pub mod runtime;
 pub mod runtime_info;
 pub mod runtime_stats;

@@ -1,0 +1,83 @@
+//! What the agent remembers of a pod beyond its own life: one record a pod, kept on disk by `store`.
+//!
+//! Layer L0: plain data with a serde shape. The runtime's labels tell most of a pod; a record adds what
+//! they can't: crash back-off, attempts used, a termination in flight, the phase it ended in, and the
+//! spec of a pod whose manifest is gone. Times are milliseconds of CLOCK_BOOTTIME in the boot that
+//! `boot_id` names, so a wall clock set wrong does no harm; in a later boot they count as long ago.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::PodUid;
+use super::runtime::UnixNanos;
+use super::v1::Pod;
+
+/// The record's version that this agent writes.
+pub const RECORD_VERSION: u32 = 1;
+
+/// Everything remembered of one pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRecord {
+    /// [`RECORD_VERSION`] of the writer.
+    pub version: u32,
+    /// Pod uid.
+    pub uid: PodUid,
+    /// Boot that the times below count from (`/proc/sys/kernel/random/boot_id`).
+    pub boot_id: String,
+    /// The pod as it was last wanted.
+    pub pod: Pod,
+    /// `status.startTime`.
+    pub start_time: UnixNanos,
+    /// Lowest sandbox attempt never used.
+    #[serde(default)]
+    pub next_sandbox_attempt: u32,
+    /// By container name.
+    #[serde(default)]
+    pub containers: BTreeMap<String, ContainerRecord>,
+    /// Set once the pod ends.
+    #[serde(default)]
+    pub ending: Option<EndingRecord>,
+}
+
+/// What is remembered of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerRecord {
+    /// Lowest attempt never used.
+    pub next_attempt: u32,
+    /// Crash back-off, if it ever restarted.
+    pub crash: Option<CrashRecord>,
+}
+
+/// Crash back-off of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CrashRecord {
+    /// Delay that the next restart waits after an exit.
+    pub delay_ms: u64,
+    /// When it was last restarted.
+    pub restarted_ms: u64,
+    /// Container hash that the delay belongs to.
+    pub hash: String,
+}
+
+/// How a pod ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndingRecord {
+    /// Why: `Removed`, `Completed`, `DeadlineExceeded`, `Orphan`, `Rejected`.
+    pub cause: String,
+    /// When the grace period is over.
+    pub deadline_ms: u64,
+    /// `status.phase` that it ends in; empty while exit codes still decide.
+    #[serde(default)]
+    pub phase: String,
+    /// `status.reason`.
+    #[serde(default)]
+    pub reason: String,
+    /// `status.message`.
+    #[serde(default)]
+    pub message: String,
+}
