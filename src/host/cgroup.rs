@@ -1,0 +1,394 @@
+//! The pod cgroup tree: `kubepods[/burstable|/besteffort]/pod<uid>`, cgroup v1 and v2, cgroupfs driver.
+//!
+//! Layer L1, blocking file access, called by pod workers (ensure, update), housekeeping (list, destroy)
+//! and start-up (open). [`CgroupTree`] owns only where the hierarchies are; the kernel owns the rest.
+//! It never touches a cgroup outside the tree under `cgroupRoot`.
+//!
+//! cgroups-rs sets and reads the cpu, memory and pids values (`cgroup_values`): its controllers take a
+//! folder and know the file names of both versions. Everything else is small direct file access,
+//! because there the crate has `/sys/fs/cgroup` and `/proc/self/mountinfo` built in (tests need a
+//! folder of their own), takes a hybrid machine apart wrongly when v1 mounts are missing, swallows
+//! errors of mkdir, and needs its regular expressions for huge pages.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Component, Path, PathBuf};
+
+use super::HostError;
+use super::cgroup_values::{self, CgroupValues};
+use super::mounts::MountTable;
+use crate::api::PodUid;
+
+/// Where control groups are mounted.
+pub const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
+
+/// Name of the cgroup above all pods.
+pub const KUBEPODS: &str = "kubepods";
+
+/// CPU shares of the best-effort level: the least the kernel knows.
+pub const BEST_EFFORT_SHARES: u64 = 2;
+
+/// Controllers that pods need; those of them that the machine lacks are told once.
+const WANTED: [&str; 5] = ["cpu", "cpuset", "memory", "pids", "hugetlb"];
+
+/// Largest cgroup file that is read.
+const FILE_LIMIT: u64 = 1 << 20;
+
+/// Which interface the kernel offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// One hierarchy per controller; a hybrid machine counts as this, as upstream has it.
+    V1,
+    /// One hierarchy for all.
+    V2,
+}
+
+/// Who makes the cgroups (`cgroupDriver`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// This agent, with plain folders.
+    Cgroupfs,
+    /// systemd, over D-Bus.
+    Systemd,
+}
+
+/// Quality-of-service level of a pod: where in the tree it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QosLevel {
+    /// Directly under kubepods.
+    Guaranteed,
+    /// Under `burstable`.
+    Burstable,
+    /// Under `besteffort`.
+    BestEffort,
+}
+
+impl QosLevel {
+    /// All levels.
+    pub const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
+
+    /// Name of its cgroup; `None` for guaranteed pods, which have no level of their own.
+    pub fn cgroup_name(self) -> Option<&'static str> {
+        match self {
+            Self::Guaranteed => None,
+            Self::Burstable => Some("burstable"),
+            Self::BestEffort => Some("besteffort"),
+        }
+    }
+}
+
+/// One mounted hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    /// Where it is mounted.
+    pub(super) mount_point: PathBuf,
+    /// Its controllers; for v1 `name=systemd` too, for v2 those the root offers.
+    pub(super) controllers: BTreeSet<String>,
+}
+
+/// The tree of pod cgroups on this machine.
+#[derive(Clone, Debug)]
+pub struct CgroupTree {
+    version: CgroupVersion,
+    hierarchies: Vec<Hierarchy>,
+    /// The v2 hierarchy of a hybrid machine: made by others, cleaned up by us.
+    hybrid: Option<PathBuf>,
+    /// `cgroupRoot` and kubepods, absolute within each hierarchy.
+    kubepods: PathBuf,
+    missing: Vec<String>,
+}
+
+impl CgroupTree {
+    /// Finds out how control groups are mounted. `mount_table` is a mountinfo file, `cgroup_mount` the
+    /// folder of [`CGROUP_MOUNT`], `cgroup_root` the setting of that name (`/` or empty for the top).
+    ///
+    /// # Errors
+    /// The systemd driver (not in this version), a root that leaves the hierarchy, no cgroups at all.
+    pub fn open(
+        mount_table: &Path,
+        cgroup_mount: &Path,
+        cgroup_root: &str,
+        driver: CgroupDriver,
+    ) -> Result<Self, HostError> {
+        if driver == CgroupDriver::Systemd {
+            return Err(HostError::Unsupported {
+                what: "cgroupDriver systemd".to_owned(),
+                why: "this version makes cgroups itself; set cgroupDriver: cgroupfs here and in the runtime".to_owned(),
+            });
+        }
+        let root = relative(cgroup_root).ok_or_else(|| {
+            HostError::refused("use as cgroupRoot", cgroup_root, "it must be a path without .. in the cgroup tree")
+        })?;
+        let table = MountTable::read(mount_table)?;
+        let (version, hierarchies, hybrid) = detect(&table, cgroup_mount)?;
+        let has = |name: &str| hierarchies.iter().any(|h| h.controllers.contains(name));
+        let missing = WANTED.iter().filter(|name| !has(name)).map(|name| (*name).to_owned()).collect();
+        let kubepods = Path::new("/").join(root).join(KUBEPODS);
+        Ok(Self { version, hierarchies, hybrid, kubepods, missing })
+    }
+
+    /// v1 or v2.
+    pub fn version(&self) -> CgroupVersion {
+        self.version
+    }
+
+    /// Controllers that this machine does not offer: their limits are not in force. Told once at start.
+    pub fn missing_controllers(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// The cgroup above all pods, e.g. `/kubepods`.
+    pub fn kubepods(&self) -> &Path {
+        &self.kubepods
+    }
+
+    /// The cgroup of a level, e.g. `/kubepods/burstable`.
+    pub fn level(&self, qos: QosLevel) -> PathBuf {
+        qos.cgroup_name().map_or_else(|| self.kubepods.clone(), |name| self.kubepods.join(name))
+    }
+
+    /// The cgroup of a pod, e.g. `/kubepods/burstable/pod<uid>`: the sandbox's cgroup parent.
+    pub fn pod(&self, qos: QosLevel, uid: &PodUid) -> PathBuf {
+        self.level(qos).join(format!("pod{uid}"))
+    }
+
+    /// Makes kubepods and its levels. `node` bounds all pods together; `burstable_shares` is the share
+    /// for the sum of what burstable pods request. Running it again writes only what differs.
+    pub fn ensure_levels(&self, node: &CgroupValues, burstable_shares: u64) -> Result<(), HostError> {
+        self.ensure(&self.kubepods, node)?;
+        self.ensure_level_shares(QosLevel::Burstable, burstable_shares)?;
+        self.ensure_level_shares(QosLevel::BestEffort, BEST_EFFORT_SHARES)
+    }
+
+    /// Sets the share of one level (burstable, as pods come and go), making its cgroup if need be.
+    pub fn ensure_level_shares(&self, qos: QosLevel, shares: u64) -> Result<(), HostError> {
+        let values = CgroupValues { cpu_shares: Some(shares.max(BEST_EFFORT_SHARES)), ..CgroupValues::default() };
+        self.ensure(&self.level(qos), &values)
+    }
+
+    /// Makes a pod's cgroup with its values and returns its path in the tree. Running it again writes
+    /// only what differs.
+    pub fn ensure_pod(&self, qos: QosLevel, uid: &PodUid, values: &CgroupValues) -> Result<PathBuf, HostError> {
+        let cgroup = self.pod(qos, uid);
+        self.check_pod(&cgroup, "make cgroup")?;
+        self.ensure(&cgroup, values)?;
+        Ok(cgroup)
+    }
+
+    /// Sets values of a cgroup that exists.
+    pub fn update(&self, cgroup: &Path, values: &CgroupValues) -> Result<(), HostError> {
+        self.check_inside(cgroup, "update cgroup")?;
+        for hierarchy in &self.hierarchies {
+            let folder = hierarchy.folder(cgroup);
+            cgroup_values::apply(self.version, &hierarchy.controllers, &folder, values)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the cgroup exists in every hierarchy.
+    pub fn exists(&self, cgroup: &Path) -> bool {
+        self.hierarchies.iter().all(|h| h.folder(cgroup).is_dir())
+    }
+
+    /// Every folder that may stand for this cgroup, the hybrid one included.
+    pub(super) fn folders(&self, cgroup: &Path) -> Vec<PathBuf> {
+        let hybrid = self.hybrid.iter().map(|mount| below(mount, cgroup));
+        self.hierarchies.iter().map(|h| h.folder(cgroup)).chain(hybrid).collect()
+    }
+
+    /// The folder of the cgroup in the hierarchy of one controller.
+    pub fn controller_folder(&self, controller: &str, cgroup: &Path) -> Option<PathBuf> {
+        self.hierarchies.iter().find(|h| h.controllers.contains(controller)).map(|h| h.folder(cgroup))
+    }
+
+    fn ensure(&self, cgroup: &Path, values: &CgroupValues) -> Result<(), HostError> {
+        for hierarchy in &self.hierarchies {
+            hierarchy.make(self.version, cgroup)?;
+        }
+        self.update(cgroup, values)
+    }
+
+    fn check_inside(&self, cgroup: &Path, op: &'static str) -> Result<(), HostError> {
+        let plain = cgroup.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
+        if plain && cgroup.starts_with(&self.kubepods) {
+            return Ok(());
+        }
+        Err(HostError::refused(op, cgroup, format!("it is not in {}", self.kubepods.display())))
+    }
+
+    /// Refuses whatever is not the cgroup of a pod in this tree.
+    pub(super) fn check_pod(&self, cgroup: &Path, op: &'static str) -> Result<(), HostError> {
+        self.check_inside(cgroup, op)?;
+        let is_pod = cgroup.file_name().and_then(|name| pod_uid(name.to_str()?)).is_some();
+        let in_level = QosLevel::ALL.iter().any(|qos| cgroup.parent() == Some(self.level(*qos).as_path()));
+        if is_pod && in_level {
+            return Ok(());
+        }
+        Err(HostError::refused(op, cgroup, "it is not the cgroup of a pod"))
+    }
+}
+
+impl Hierarchy {
+    pub(super) fn folder(&self, cgroup: &Path) -> PathBuf {
+        below(&self.mount_point, cgroup)
+    }
+
+    /// Makes the cgroup and those above it, and hands the controllers down.
+    fn make(&self, version: CgroupVersion, cgroup: &Path) -> Result<(), HostError> {
+        let mut folder = self.mount_point.clone();
+        for part in cgroup.components() {
+            let Component::Normal(name) = part else { continue };
+            if version == CgroupVersion::V2 {
+                enable_controllers(&folder, &self.controllers)?;
+            }
+            let parent = folder.clone();
+            folder.push(name);
+            match fs::create_dir(&folder) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(HostError::io("make cgroup", &folder, e)),
+            }
+            if version == CgroupVersion::V1 && self.controllers.contains("cpuset") {
+                inherit_cpuset(&parent, &folder)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Turns on in a v2 cgroup, for its children, what pods need and it has. A controller that refuses
+/// (cpu beside real-time processes, a threaded cgroup) does not take the others down with it.
+fn enable_controllers(folder: &Path, offered: &BTreeSet<String>) -> Result<(), HostError> {
+    let control = folder.join("cgroup.subtree_control");
+    let enabled = read_file(&control)?;
+    let enabled: BTreeSet<_> = enabled.split_whitespace().collect();
+    let here = read_file(&folder.join("cgroup.controllers"))?;
+    let wanted: Vec<_> = here
+        .split_whitespace()
+        .filter(|name| WANTED.contains(name) || *name == "io")
+        .filter(|name| offered.contains(*name) && !enabled.contains(name))
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let line: Vec<_> = wanted.iter().map(|name| format!("+{name}")).collect();
+    if write_file(&control, &line.join(" ")).is_ok() {
+        return Ok(());
+    }
+    for name in &line {
+        // A controller that stays off shows in `cgroup.controllers` below, and its values are left out.
+        let _ = write_file(&control, name);
+    }
+    Ok(())
+}
+
+/// A fresh v1 cpuset has no CPU and takes no process until it has: it starts with its parent's.
+fn inherit_cpuset(parent: &Path, folder: &Path) -> Result<(), HostError> {
+    for name in ["cpuset.cpus", "cpuset.mems"] {
+        let file = folder.join(name);
+        if read_file(&file)?.trim().is_empty() {
+            let value = read_file(&parent.join(name))?;
+            write_file(&file, value.trim()).map_err(|e| HostError::io("write", &file, e))?;
+        }
+    }
+    Ok(())
+}
+
+fn detect(
+    table: &MountTable,
+    cgroup_mount: &Path,
+) -> Result<(CgroupVersion, Vec<Hierarchy>, Option<PathBuf>), HostError> {
+    if table.at(cgroup_mount).is_some_and(|entry| entry.fs_type == "cgroup2") {
+        let offered = read_file(&cgroup_mount.join("cgroup.controllers"))?;
+        let controllers = offered.split_whitespace().map(str::to_owned).collect();
+        let one = Hierarchy { mount_point: cgroup_mount.to_path_buf(), controllers };
+        return Ok((CgroupVersion::V2, vec![one], None));
+    }
+    let mut hierarchies: Vec<Hierarchy> = Vec::new();
+    let mut hybrid = None;
+    for entry in table.entries().iter().filter(|entry| entry.mount_point.starts_with(cgroup_mount)) {
+        if entry.fs_type == "cgroup2" {
+            hybrid = Some(entry.mount_point.clone());
+        }
+        if entry.fs_type != "cgroup" {
+            continue;
+        }
+        let known = |name: &str| !matches!(name, "rw" | "ro" | "xattr" | "noprefix" | "clone_children" | "seclabel");
+        let controllers: BTreeSet<_> = entry
+            .super_options
+            .split(',')
+            .filter(|name| known(name) && !name.starts_with("release_agent="))
+            .map(str::to_owned)
+            .collect();
+        // The same hierarchy can be mounted twice; the first place will do.
+        if !controllers.is_empty() && !hierarchies.iter().any(|h| h.controllers == controllers) {
+            hierarchies.push(Hierarchy { mount_point: entry.mount_point.clone(), controllers });
+        }
+    }
+    if hierarchies.is_empty() {
+        return Err(HostError::refused(
+            "use control groups at",
+            cgroup_mount,
+            "no cgroup file system is mounted there; mount cgroup2 on it",
+        ));
+    }
+    Ok((CgroupVersion::V1, hierarchies, hybrid))
+}
+
+/// The pod uid in a cgroup's name, if it has one.
+pub(super) fn pod_uid(name: &str) -> Option<PodUid> {
+    let uid = name.strip_prefix("pod")?;
+    let plain = !uid.is_empty() && uid.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    plain.then(|| PodUid::from(uid))
+}
+
+/// Name of a cgroup for the systemd driver in the form that CRI takes: `/kubepods/burstable/pod1-2`
+/// becomes `kubepods-burstable-pod1_2.slice`. Kept here beside the other naming for the day the
+/// driver is there; [`CgroupTree::open`] refuses it until then.
+pub fn systemd_slice(cgroup: &Path) -> String {
+    let parts: Vec<_> = cgroup
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_string_lossy().replace('-', "_")),
+            _ => None,
+        })
+        .collect();
+    if parts.is_empty() { "-.slice".to_owned() } else { format!("{}.slice", parts.join("-")) }
+}
+
+/// `cgroupRoot` as a path relative to the top of a hierarchy.
+fn relative(root: &str) -> Option<PathBuf> {
+    let mut path = PathBuf::new();
+    for part in Path::new(root).components() {
+        match part {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => path.push(name),
+            _ => return None,
+        }
+    }
+    Some(path)
+}
+
+fn below(mount: &Path, cgroup: &Path) -> PathBuf {
+    mount.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
+}
+
+/// Reads a small cgroup file.
+pub(super) fn read_file(path: &Path) -> Result<String, HostError> {
+    let file = fs::File::open(path).map_err(|e| HostError::io("open", path, e))?;
+    let mut text = String::new();
+    file.take(FILE_LIMIT).read_to_string(&mut text).map_err(|e| HostError::io("read", path, e))?;
+    Ok(text)
+}
+
+/// Writes a cgroup file in one call, without making it: a file that is not there is a controller that
+/// is not there.
+pub(super) fn write_file(path: &Path, value: &str) -> io::Result<()> {
+    use std::io::Write as _;
+    fs::OpenOptions::new().write(true).truncate(true).open(path)?.write_all(value.as_bytes())
+}
+
+#[cfg(test)]
+#[path = "cgroup_tests.rs"]
+mod tests;
