@@ -1,3 +1,6 @@
-//! Small helpers without a domain: threads, files, cancellation.
+//! Small helpers without a domain: threads, files, clocks, back-off, rates, cancellation.
 
 pub mod cancel;
+pub mod clock;
+pub mod fs;
+pub mod thread;
