@@ -1,1 +1,3 @@
 //! KubeletConfiguration, flags, drop-ins: read, default, validate, print.
+
+pub mod yaml;
