@@ -10,7 +10,10 @@ pub mod cgroup;
 pub mod cgroup_remove;
 pub mod cgroup_values;
 pub mod error;
+pub mod files;
 pub mod mounts;
+pub mod pod_dirs;
+pub mod remove;
 
 pub use error::{HostError, explain};
 
