@@ -5,4 +5,5 @@
 pub mod defaults;
 pub mod qos;
 pub mod spec;
+pub mod status;
 pub mod validate;

@@ -1,0 +1,369 @@
+//! Container statuses: one entry for each container of the spec, from the runtime's newest instance
+//! of it, the status told before and the reasons why it does not start.
+//!
+//! Layer L1, pure. Order: init containers as in the spec, the others by name, which is the order that
+//! clients know from the kubelet.
+
+use super::view::{Instances, View};
+use super::{ContainerFacts, StatusInput, phase, resources, time};
+use crate::api::labels::{Marks, RESTART_COUNT};
+use crate::api::pod::{self, ContainerKind};
+use crate::api::runtime::{ContainerState as Seen, Exit, RuntimeContainer, UserIds};
+use crate::api::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+    ContainerUser, LinuxContainerUser, VolumeMount, VolumeMountStatus,
+};
+
+/// Bytes of all termination messages of a pod together; each container has its share.
+const MAX_TERMINATION_MESSAGES: usize = 12 * 1024;
+
+/// Exit code of a container that ended out of sight.
+const LOST_EXIT_CODE: i32 = 137;
+
+/// Container statuses by kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Lists {
+    /// `initContainerStatuses`, sidecars included.
+    pub init: Vec<ContainerStatus>,
+    /// `containerStatuses`.
+    pub app: Vec<ContainerStatus>,
+    /// `ephemeralContainerStatuses`.
+    pub ephemeral: Vec<ContainerStatus>,
+}
+
+/// Computes all container statuses of a pod.
+pub(super) fn container_statuses(input: &StatusInput<'_>, view: &View<'_>) -> Lists {
+    let before = input.before();
+    let containers = pod::all_containers(input.pod).count().max(1);
+    let writer = Writer { input, view, max_message: MAX_TERMINATION_MESSAGES / containers };
+    let old = |list: Option<&'_ Vec<ContainerStatus>>, name: &str| {
+        list.and_then(|list| phase::find(list, name)).cloned().map(|mut status| {
+            status.last_state.get_or_insert_default();
+            status
+        })
+    };
+    let mut lists = Lists::default();
+    for (kind, container) in pod::all_containers(input.pod) {
+        let (list, told) = match kind {
+            ContainerKind::Init | ContainerKind::Sidecar => {
+                (&mut lists.init, before.and_then(|s| s.init_container_statuses.as_ref()))
+            }
+            ContainerKind::App => (&mut lists.app, before.and_then(|s| s.container_statuses.as_ref())),
+            ContainerKind::Ephemeral => {
+                (&mut lists.ephemeral, before.and_then(|s| s.ephemeral_container_statuses.as_ref()))
+            }
+        };
+        list.push(writer.status(kind, &container, old(told, &container.name)));
+    }
+    lists.app.sort_by(|a, b| a.name.cmp(&b.name));
+    lists.ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
+    lists
+}
+
+/// How the present instance ended, if it did.
+pub(super) fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.state.as_ref()?.terminated.as_ref()
+}
+
+/// The exit code of a container that does not run: of its present instance, or of the last one while
+/// it waits. `None` while it runs and when it never has.
+pub(super) fn exit_code_so_far(status: &ContainerStatus) -> Option<i32> {
+    if status.state.as_ref().is_some_and(|s| s.running.is_some()) {
+        return None;
+    }
+    let last = || status.last_state.as_ref()?.terminated.as_ref();
+    terminated(status).or_else(last).map(|t| t.exit_code)
+}
+
+/// The state of a container that must have ended, though nobody saw how.
+pub(super) fn lost(message: &str) -> ContainerState {
+    ended(ContainerStateTerminated {
+        exit_code: LOST_EXIT_CODE,
+        reason: Some("ContainerStatusUnknown".into()),
+        message: Some(message.into()),
+        ..ContainerStateTerminated::default()
+    })
+}
+
+fn ended(terminated: ContainerStateTerminated) -> ContainerState {
+    ContainerState { terminated: Some(terminated), ..ContainerState::default() }
+}
+
+fn waiting(reason: Option<&str>, message: Option<&str>) -> ContainerState {
+    let text = |t: Option<&str>| t.filter(|t| !t.is_empty()).map(str::to_owned);
+    let waiting = ContainerStateWaiting { reason: text(reason), message: text(message) };
+    ContainerState { waiting: Some(waiting), ..ContainerState::default() }
+}
+
+struct Writer<'a> {
+    input: &'a StatusInput<'a>,
+    view: &'a View<'a>,
+    max_message: usize,
+}
+
+impl Writer<'_> {
+    fn status(&self, kind: ContainerKind, container: &Container, old: Option<ContainerStatus>) -> ContainerStatus {
+        let instances = self.view.instances(&container.name);
+        let mut status = match (instances, &old) {
+            (Some(instances), _) => self.of_instances(container, old.as_ref(), instances),
+            (None, Some(old)) if self.input.observed.is_none() => old.clone(),
+            (None, _) => self.of_nothing(kind, container, old.as_ref()),
+        };
+        status.volume_mounts = self.volume_mounts(container);
+
+        let facts = self.input.facts.get(&container.name);
+        if let Some(reason) = facts.and_then(|f| f.waiting.as_ref())
+            && self.waits_for_start(kind, container, instances, &status)
+        {
+            if terminated(&status).is_some() {
+                status.last_state = status.state.take();
+            }
+            status.state = Some(waiting(Some(&reason.reason), Some(&reason.message)));
+        }
+        self.answer_probes(kind, container, old.as_ref(), facts, &mut status);
+        status
+    }
+
+    /// The status of a container that the runtime has: its newest instance now, the one before as the
+    /// last state.
+    fn of_instances(
+        &self,
+        container: &Container,
+        old: Option<&ContainerStatus>,
+        instances: Instances<'_>,
+    ) -> ContainerStatus {
+        let newest = instances.newest;
+        let id = self.container_id(newest);
+        let same_instance = old.is_some_and(|o| o.container_id.as_ref() == Some(&id));
+        let old_end = old.and_then(terminated);
+        let told_count = old.map_or(0, |o| o.restart_count);
+        // A new instance is a restart, even if it starts to count anew because the runtime lost all
+        // the older ones.
+        let follows = !same_instance && old.is_some_and(|old| is_successor(instances, old));
+        let least = told_count.saturating_add(i32::from(follows));
+        let mut restart_count = restart_count(newest).max(least);
+        let state = match &newest.state {
+            Seen::Created => waiting(None, None),
+            Seen::Running { started_at } => {
+                let running = ContainerStateRunning { started_at: time(*started_at) };
+                ContainerState { running: Some(running), ..ContainerState::default() }
+            }
+            Seen::Exited(exit) => ended(self.end(newest, exit)),
+            Seen::Unknown => match old {
+                Some(old) if same_instance && old_end.is_some() => old.state.clone().unwrap_or_default(),
+                Some(old) if old.state.as_ref().is_some_and(|s| s.running.is_some()) => {
+                    restart_count = restart_count.max(old.restart_count.saturating_add(1));
+                    lost("The container could not be located when the pod was terminated")
+                }
+                _ => waiting(None, None),
+            },
+        };
+        let last_state = match instances.older.map(|older| (&older.state, older)) {
+            Some((Seen::Exited(exit), older)) => ended(self.end(older, exit)),
+            _ if !same_instance && old_end.is_some() => ended(old_end.cloned().unwrap_or_default()),
+            _ => old.and_then(|o| o.last_state.clone()).unwrap_or_default(),
+        };
+        let spec = container.resources.as_ref();
+        ContainerStatus {
+            allocated_resources: spec.and_then(|r| r.requests.clone()).filter(|r| !r.is_empty()),
+            container_id: Some(id),
+            image: if newest.image.is_empty() { container_image(container) } else { newest.image.clone() },
+            image_id: newest.image_ref.clone(),
+            last_state: Some(last_state),
+            name: container.name.clone(),
+            resources: Some(resources::in_force(spec, newest, old.filter(|_| same_instance))),
+            restart_count,
+            state: Some(state),
+            user: newest.user.as_ref().map(user),
+            ..ContainerStatus::default()
+        }
+    }
+
+    /// The status of a container of which the runtime has nothing: it has not started yet, or it has
+    /// been removed.
+    fn of_nothing(&self, kind: ContainerKind, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+        if let Some(old) = old.filter(|o| terminated(o).is_some()) {
+            return old.clone();
+        }
+        let has_init = !pod::init_containers(self.input.pod).is_empty();
+        let reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+        let mut status = ContainerStatus {
+            image: container_image(container),
+            last_state: Some(old.and_then(|o| o.last_state.clone()).unwrap_or_default()),
+            name: container.name.clone(),
+            restart_count: old.map_or(0, |o| o.restart_count),
+            state: Some(waiting(Some(reason), None)),
+            ..ContainerStatus::default()
+        };
+        if kind == ContainerKind::Init && self.app_container_was_made() {
+            // The runtime forgets init containers, and a static pod's status is kept nowhere else.
+            status.state = Some(ended(ContainerStateTerminated {
+                reason: Some("Completed".into()),
+                message: Some(
+                    "Unable to get init container status from container runtime and pod has been initialized, \
+                     treat it as exited normally"
+                        .into(),
+                ),
+                ..ContainerStateTerminated::default()
+            }));
+            return status;
+        }
+        let ran = old.is_some_and(|o| o.state.as_ref().is_some_and(|s| s.running.is_some()));
+        let has_last = status.last_state.as_ref().is_some_and(|s| s.terminated.is_some());
+        if ran && !has_last {
+            // It ran and is gone: it stopped, and the pod is not pending again.
+            status.last_state = Some(lost(
+                "The container could not be located when the pod was deleted.  The container used to be Running",
+            ));
+            if self.input.may_start() {
+                status.restart_count = status.restart_count.saturating_add(1);
+            }
+        }
+        status
+    }
+
+    fn app_container_was_made(&self) -> bool {
+        let is_known = |name: &str| self.view.instances(name).is_some_and(|i| i.newest.state != Seen::Unknown);
+        pod::app_containers(self.input.pod).iter().any(|c| is_known(&c.name))
+    }
+
+    /// Whether the container's next event is a start, so that a reason for waiting is news.
+    fn waits_for_start(
+        &self,
+        kind: ContainerKind,
+        container: &Container,
+        instances: Option<Instances<'_>>,
+        status: &ContainerStatus,
+    ) -> bool {
+        let after = |code: i32| {
+            let done = kind == ContainerKind::Init && code == 0;
+            !done && phase::restarts_after(self.input.pod, kind, container, code)
+        };
+        self.input.may_start()
+            && match instances.map(|i| &i.newest.state) {
+                Some(Seen::Running { .. }) => false,
+                Some(Seen::Created | Seen::Unknown) => true,
+                Some(Seen::Exited(exit)) => after(exit.code),
+                None => terminated(status).is_none_or(|t| after(t.exit_code)),
+            }
+    }
+
+    /// Fills in `started` and `ready`. Without a verdict about this very instance, one told before
+    /// about it stands (the agent may have been restarted), and without a probe it is as good as its
+    /// state.
+    fn answer_probes(
+        &self,
+        kind: ContainerKind,
+        container: &Container,
+        old: Option<&ContainerStatus>,
+        facts: Option<&ContainerFacts>,
+        status: &mut ContainerStatus,
+    ) {
+        if kind == ContainerKind::Ephemeral {
+            return;
+        }
+        let facts = facts.filter(|f| self.is_about(f, status));
+        let same = old.filter(|o| o.container_id == status.container_id);
+        let running = status.state.as_ref().is_some_and(|s| s.running.is_some());
+        let started = running
+            && facts
+                .and_then(|f| f.started)
+                .unwrap_or_else(|| container.startup_probe.is_none() || same.is_some_and(|o| o.started == Some(true)));
+        status.started = Some(started);
+        status.ready = match kind {
+            ContainerKind::Init => terminated(status).is_some_and(|t| t.exit_code == 0),
+            _ => {
+                started
+                    && facts
+                        .and_then(|f| f.ready)
+                        .unwrap_or_else(|| container.readiness_probe.is_none() || same.is_some_and(|o| o.ready))
+            }
+        };
+    }
+
+    fn is_about(&self, facts: &ContainerFacts, status: &ContainerStatus) -> bool {
+        let id = status.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id);
+        facts.probed.as_ref().is_some_and(|probed| Some(probed.as_str()) == id)
+    }
+
+    fn container_id(&self, container: &RuntimeContainer) -> String {
+        format!("{}://{}", self.input.runtime_name, container.id)
+    }
+
+    fn end(&self, container: &RuntimeContainer, exit: &Exit) -> ContainerStateTerminated {
+        let left = self.input.termination_messages.get(&container.id).map_or("", String::as_str);
+        let mut message = exit.message.clone();
+        if !message.is_empty() && !left.is_empty() {
+            message.push_str(": ");
+        }
+        message.push_str(left);
+        message.truncate(floor_char_boundary(&message, self.max_message));
+        let reason = match exit.reason.as_str() {
+            "" if exit.code == 0 => "Completed",
+            "" => "Error",
+            reason => reason,
+        };
+        ContainerStateTerminated {
+            container_id: Some(self.container_id(container)),
+            exit_code: exit.code,
+            finished_at: time(exit.finished_at),
+            message: Some(message).filter(|m| !m.is_empty()),
+            reason: Some(reason.to_owned()),
+            signal: None,
+            started_at: time(exit.started_at),
+        }
+    }
+
+    fn volume_mounts(&self, container: &Container) -> Option<Vec<VolumeMountStatus>> {
+        let mounts = container.volume_mounts.as_ref().filter(|m| !m.is_empty())?;
+        let status = |mount: &VolumeMount| VolumeMountStatus {
+            mount_path: mount.mount_path.clone(),
+            name: mount.name.clone(),
+            read_only: mount.read_only.filter(|r| *r),
+            recursive_read_only: (mount.read_only == Some(true)).then(|| self.recursive_read_only(mount).to_owned()),
+            volume_status: None,
+        };
+        Some(mounts.iter().map(status).collect())
+    }
+
+    fn recursive_read_only(&self, mount: &VolumeMount) -> &'static str {
+        let asked = matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"));
+        let propagates = mount.mount_propagation.as_deref().is_some_and(|p| !p.is_empty() && p != "None");
+        if asked && !propagates && self.input.recursive_read_only { "Enabled" } else { "Disabled" }
+    }
+}
+
+/// Whether the newest instance came after the one that a status speaks of.
+fn is_successor(instances: Instances<'_>, told: &ContainerStatus) -> bool {
+    let Some((_, id)) = told.container_id.as_deref().and_then(|id| id.split_once("://")) else { return false };
+    if instances.older.is_some_and(|older| older.id.as_str() == id) {
+        return true;
+    }
+    let (state, last) = (told.state.as_ref(), told.last_state.as_ref());
+    let ended_at = |t: &ContainerStateTerminated| t.finished_at.clone();
+    let since = match state.and_then(|s| s.running.as_ref()) {
+        Some(running) => running.started_at.clone(),
+        None => [state, last].into_iter().find_map(|s| s.and_then(|s| s.terminated.as_ref()).and_then(ended_at)),
+    };
+    since.is_some() && time(instances.newest.created_at) >= since
+}
+
+fn container_image(container: &Container) -> String {
+    container.image.clone().unwrap_or_default()
+}
+
+/// Its mark; the attempt stands in for a missing or unreadable one.
+fn restart_count(container: &RuntimeContainer) -> i32 {
+    let marked = container.annotations.contains_key(RESTART_COUNT);
+    let count = if marked { Marks::read(&container.annotations).restart_count } else { container.attempt };
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+fn user(ids: &UserIds) -> ContainerUser {
+    let groups = Some(ids.supplemental_groups.clone()).filter(|g| !g.is_empty());
+    ContainerUser { linux: Some(LinuxContainerUser { uid: ids.uid, gid: ids.gid, supplemental_groups: groups }) }
+}
+
+fn floor_char_boundary(text: &str, max: usize) -> usize {
+    (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
