@@ -1,6 +1,9 @@
-//! Small helpers without a domain: threads, files, clocks, back-off, rates, cancellation.
+//! Small helpers without a domain: threads, files, clocks, back-off, rates, cancellation, Go's print formats.
 
+pub mod backoff;
 pub mod cancel;
 pub mod clock;
 pub mod fs;
+pub mod rate;
+pub mod text;
 pub mod thread;
