@@ -1,1 +1,3 @@
 //! The threads. Layer L2; they do not import one another.
+
+pub mod store;

@@ -4,6 +4,7 @@
 //! file as it was; a read is bounded and cannot hang on a fifo. It never follows a half-written file
 //! into use, and never says "it failed" without path and operation.
 
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -74,8 +75,17 @@ impl FsError {
 /// Any step failed. If it was the last (fsync of the folder), the new bytes are in place but may not
 /// outlive a power cut; otherwise the old file is untouched and the temporary one removed.
 pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FsError> {
-    let folder = folder_of(path);
-    let temporary = temporary_for(folder);
+    replace(path, bytes, mode)?;
+    sync_folder(folder_of(path))
+}
+
+/// [`write_atomic`] without its last step: whoever replaces many files calls [`sync_folder`] once at
+/// their end. Until then a power cut may bring the old file back, whole.
+///
+/// # Errors
+/// Any step failed; the old file is untouched and the temporary one removed.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FsError> {
+    let temporary = temporary_for(folder_of(path));
     let mut cleanup = RemoveOnDrop(Some(&temporary));
     let mut file = OpenOptions::new()
         .write(true)
@@ -91,7 +101,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FsError>
     drop(file);
     std::fs::rename(&temporary, path).map_err(FsError::io("rename to", path))?;
     cleanup.0 = None;
-    sync_folder(folder)
+    Ok(())
 }
 
 /// Makes renames, creations and removals in `folder` outlive a power cut.
@@ -109,15 +119,18 @@ pub fn sync_folder(folder: &Path) -> Result<(), FsError> {
 /// # Errors
 /// The folder cannot be read; leftovers that cannot be removed are skipped.
 pub fn remove_temporaries(folder: &Path) -> Result<usize, FsError> {
-    let mut removed = 0;
-    for entry in std::fs::read_dir(folder).map_err(FsError::io("list", folder))? {
-        let entry = entry.map_err(FsError::io("list", folder))?;
-        let is_ours = entry.file_name().as_bytes().starts_with(TEMPORARY_PREFIX.as_bytes());
-        if is_ours && std::fs::remove_file(entry.path()).is_ok() {
-            removed += 1;
-        }
-    }
-    Ok(removed)
+    let names = list(folder)?;
+    let ours = names.iter().filter(|name| name.as_bytes().starts_with(TEMPORARY_PREFIX.as_bytes()));
+    Ok(ours.filter(|name| std::fs::remove_file(folder.join(name)).is_ok()).count())
+}
+
+/// The names in a folder, in no order.
+///
+/// # Errors
+/// It is no folder, or cannot be read.
+pub fn list(folder: &Path) -> Result<Vec<OsString>, FsError> {
+    let entries = std::fs::read_dir(folder).map_err(FsError::io("list", folder))?;
+    entries.map(|entry| Ok(entry.map_err(FsError::io("list", folder))?.file_name())).collect()
 }
 
 /// Reads a regular file of at most `max` bytes. Symlinks are followed. Never blocks on a fifo or a
@@ -158,6 +171,10 @@ pub fn read_bounded(path: &Path, max: u64) -> Result<Vec<u8>, FsError> {
 /// Something else is in the way, or the kernel refuses.
 pub fn create_dir_all(path: &Path, mode: u32) -> Result<(), FsError> {
     DirBuilder::new().recursive(true).mode(mode).create(path).map_err(FsError::io("create folder", path))?;
+    let meta = std::fs::metadata(path).map_err(FsError::io("stat", path))?;
+    if meta.permissions().mode() & 0o7777 == mode {
+        return Ok(());
+    }
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(FsError::io("set the mode of", path))
 }
 
@@ -231,10 +248,8 @@ mod tests {
     }
 
     fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<_> = std::fs::read_dir(folder)
-            .expect("a folder")
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-            .collect();
+        let names = list(folder).expect("a folder");
+        let mut names: Vec<_> = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
         names.sort();
         names
     }
