@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::api::moment::Moment;
 pub use crate::api::pod::ConfigSource as SourceKind;
 use crate::api::pod::ContainerKind;
+use crate::api::record::PodRecord;
 use crate::api::runtime::{RuntimePod, UnixNanos};
 use crate::api::v1::{LifecycleHandler, Pod, PodStatus};
 use crate::api::{ContainerId, PodName, PodUid, SandboxId};
@@ -355,4 +356,31 @@ pub struct NodeView {
     pub silent_sources: Vec<&'static str>,
     /// Why the runtime does not answer; empty when it does.
     pub runtime_down: String,
+}
+
+/// What PLEG sends.
+#[derive(Debug)]
+pub enum FromPleg {
+    /// It looked.
+    Observed(Observation),
+    /// The runtime came or went.
+    Runtime(RuntimeHealth),
+}
+
+/// What pod workers send.
+#[derive(Debug)]
+pub enum FromWorker {
+    /// A work ended.
+    Report(WorkReport),
+    /// News for people.
+    Event(PodEvent),
+}
+
+/// What the store is told.
+#[derive(Debug)]
+pub enum ToStore {
+    /// Keep this.
+    Put(Box<PodRecord>),
+    /// Forget this.
+    Remove(PodUid),
 }

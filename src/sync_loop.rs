@@ -1,1 +1,301 @@
-//! The sync loop: one thread, one select!, one owner of every decision's state. Layer L3.
+//! The sync loop: one thread, one `select!`, one owner of every decision's state.
+//!
+//! Layer L3, thread `sync`. Owns the [`Node`]; turns what the channels bring into one closed [`Event`],
+//! feeds it to the node and sends out the effects. It never blocks: no I/O, no lock that I/O holds, and
+//! it only ever tries to send; what a full channel does not take stays in its [`Lane`] until the next
+//! turn. A turn that takes long is told in the log.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, at, never, select};
+
+use crate::api::PodUid;
+use crate::core::node::{Effect, Input, Node};
+use crate::msg::{FromPleg, FromWorker, NodeView, PlegCommand, PodWork, ProbeVerdict, SourceUpdate, ToStore};
+use crate::util::clock;
+use crate::util::snapshot::Snapshot;
+
+/// Turns above this are told in the log.
+const LONG_TURN: Duration = Duration::from_millis(100);
+
+/// How soon a full channel is tried again.
+const RETRY_FULL: Duration = Duration::from_millis(20);
+
+/// Everything that can wake the loop.
+#[derive(Debug)]
+enum Event {
+    Source(SourceUpdate),
+    Pleg(FromPleg),
+    Worker(FromWorker),
+    Verdict(ProbeVerdict),
+    Leftovers(Vec<PodUid>),
+    Ping(Ping),
+    Deadline,
+    Stop,
+}
+
+/// Asks the loop to answer, which proves that it turns.
+#[derive(Debug)]
+pub struct Ping(pub Sender<()>);
+
+/// The receiving ends that the loop owns.
+#[derive(Debug)]
+pub struct Inbox {
+    /// Full sets of the sources.
+    pub sources: Receiver<SourceUpdate>,
+    /// PLEG.
+    pub pleg: Receiver<FromPleg>,
+    /// Pod workers.
+    pub workers: Receiver<FromWorker>,
+    /// Probes.
+    pub verdicts: Receiver<ProbeVerdict>,
+    /// Folders and cgroups found at the start.
+    pub leftovers: Receiver<Vec<PodUid>>,
+    /// Health checks.
+    pub pings: Receiver<Ping>,
+    /// A message or a disconnect ends the loop.
+    pub stop: Receiver<()>,
+}
+
+/// The sending ends that the loop owns.
+#[derive(Debug)]
+pub struct Outbox {
+    work: Lane<PodWork>,
+    pleg: Lane<PlegCommand>,
+    store: Lane<ToStore>,
+}
+
+impl Outbox {
+    /// Joins the channels of workers, PLEG and store.
+    pub fn new(work: Sender<PodWork>, pleg: Sender<PlegCommand>, store: Sender<ToStore>) -> Self {
+        Self { work: Lane::new(work), pleg: Lane::new(pleg), store: Lane::new(store) }
+    }
+
+    fn flush(&mut self) {
+        self.work.flush();
+        self.pleg.flush();
+        self.store.flush();
+    }
+
+    fn held(&self) -> usize {
+        self.work.held.len() + self.pleg.held.len() + self.store.held.len()
+    }
+}
+
+/// A channel that is never waited for. What it can't take now is held here, in order; the node sends at
+/// most one work, one question and one record per pod at a time, which bounds what is held.
+#[derive(Debug)]
+struct Lane<T> {
+    sender: Sender<T>,
+    held: VecDeque<T>,
+}
+
+impl<T> Lane<T> {
+    fn new(sender: Sender<T>) -> Self {
+        Self { sender, held: VecDeque::new() }
+    }
+
+    fn send(&mut self, message: T) {
+        self.held.push_back(message);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while let Some(message) = self.held.pop_front() {
+            match self.sender.try_send(message) {
+                Ok(()) => {}
+                Err(TrySendError::Full(message)) => {
+                    self.held.push_front(message);
+                    return;
+                }
+                // The receiver has ended: so does the process, and nothing is owed to it any more.
+                Err(TrySendError::Disconnected(_)) => self.held.clear(),
+            }
+        }
+    }
+}
+
+/// Counters of the loop, for metrics and the health server.
+#[derive(Debug, Default)]
+pub struct LoopCounters {
+    /// Turns so far.
+    pub turns: AtomicU64,
+    /// Turns above 100 ms.
+    pub long_turns: AtomicU64,
+    /// Messages that wait for room in a full channel.
+    pub held: AtomicUsize,
+    /// Works in flight.
+    pub works: AtomicUsize,
+}
+
+/// The loop with all it owns.
+#[derive(Debug)]
+pub struct SyncLoop {
+    node: Node,
+    inbox: Inbox,
+    outbox: Outbox,
+    view: Arc<Snapshot<NodeView>>,
+    counters: Arc<LoopCounters>,
+}
+
+impl SyncLoop {
+    /// Puts the loop together.
+    pub fn new(
+        node: Node,
+        inbox: Inbox,
+        outbox: Outbox,
+        view: Arc<Snapshot<NodeView>>,
+        counters: Arc<LoopCounters>,
+    ) -> Self {
+        Self { node, inbox, outbox, view, counters }
+    }
+
+    /// Turns until told to stop.
+    pub fn run(mut self) {
+        self.publish();
+        loop {
+            match self.next_event() {
+                Event::Stop => break,
+                event => self.turn(event),
+            }
+        }
+    }
+
+    /// The one `select!`: waits for the next event. Only this function knows the channels.
+    fn next_event(&mut self) -> Event {
+        let retry = (self.outbox.held() > 0).then(|| Instant::now() + RETRY_FULL);
+        let deadline = self.node.next_deadline().map(clock::instant_of);
+        let timer = match [retry, deadline].into_iter().flatten().min() {
+            Some(instant) => at(instant),
+            None => never(),
+        };
+        let inbox = &mut self.inbox;
+        loop {
+            select! {
+                recv(inbox.stop) -> _ => return Event::Stop,
+                recv(inbox.sources) -> got => match got {
+                    Ok(update) => return Event::Source(update),
+                    Err(_) => inbox.sources = never(),
+                },
+                recv(inbox.pleg) -> got => match got {
+                    Ok(message) => return Event::Pleg(message),
+                    Err(_) => inbox.pleg = never(),
+                },
+                recv(inbox.workers) -> got => match got {
+                    Ok(message) => return Event::Worker(message),
+                    Err(_) => inbox.workers = never(),
+                },
+                recv(inbox.verdicts) -> got => match got {
+                    Ok(verdict) => return Event::Verdict(verdict),
+                    Err(_) => inbox.verdicts = never(),
+                },
+                recv(inbox.leftovers) -> got => match got {
+                    Ok(uids) => return Event::Leftovers(uids),
+                    Err(_) => inbox.leftovers = never(),
+                },
+                recv(inbox.pings) -> got => match got {
+                    Ok(ping) => return Event::Ping(ping),
+                    Err(_) => inbox.pings = never(),
+                },
+                recv(timer) -> _ => return Event::Deadline,
+            }
+        }
+    }
+
+    fn turn(&mut self, event: Event) {
+        let started = Instant::now();
+        let what = event.name();
+        self.outbox.flush();
+        self.handle(event);
+        self.publish();
+        let took = started.elapsed();
+        self.counters.turns.fetch_add(1, Ordering::Relaxed);
+        self.counters.held.store(self.outbox.held(), Ordering::Relaxed);
+        self.counters.works.store(self.node.works_in_flight(), Ordering::Relaxed);
+        if took > LONG_TURN {
+            self.counters.long_turns.fetch_add(1, Ordering::Relaxed);
+            log::warn!("the sync loop took {} ms over one {what}", took.as_millis());
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = clock::now();
+        let input = match event {
+            Event::Source(update) => Input::Source(update),
+            Event::Pleg(FromPleg::Observed(observation)) => Input::Observed(observation),
+            Event::Pleg(FromPleg::Runtime(health)) => Input::Runtime(health),
+            Event::Worker(FromWorker::Report(report)) => Input::Report(report),
+            Event::Worker(FromWorker::Event(event)) => Input::Event(event),
+            Event::Verdict(verdict) => Input::Verdict(verdict),
+            Event::Leftovers(uids) => Input::Leftovers(uids),
+            Event::Deadline => Input::Timer,
+            Event::Ping(Ping(reply)) => {
+                // Whoever asked may have given up waiting.
+                let _gone = reply.try_send(());
+                return;
+            }
+            Event::Stop => return,
+        };
+        for effect in self.node.step(now, input) {
+            match effect {
+                Effect::Work(work) => self.outbox.work.send(work),
+                Effect::Inspect(uid) => self.outbox.pleg.send(PlegCommand::Inspect(uid)),
+                Effect::Record(record) => self.outbox.store.send(ToStore::Put(record)),
+                Effect::Unrecord(uid) => self.outbox.store.send(ToStore::Remove(uid)),
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let view = self.node.view(clock::now());
+        self.view.set(view);
+    }
+}
+
+impl Event {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Source(_) => "source update",
+            Self::Pleg(_) => "observation",
+            Self::Worker(_) => "work report",
+            Self::Verdict(_) => "probe verdict",
+            Self::Leftovers(_) => "list of leftovers",
+            Self::Ping(_) => "ping",
+            Self::Deadline => "deadline",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_keeps_order_and_never_blocks() {
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        let mut lane = Lane::new(sender);
+        for n in 0..4 {
+            lane.send(n);
+        }
+        assert_eq!(lane.held, [1, 2, 3]);
+        let mut got = Vec::new();
+        while let Ok(n) = receiver.try_recv() {
+            got.push(n);
+            lane.flush();
+        }
+        assert_eq!(got, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_lane_without_receiver_holds_nothing() {
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        drop(receiver);
+        let mut lane = Lane::new(sender);
+        lane.send(1);
+        assert!(lane.held.is_empty());
+    }
+}

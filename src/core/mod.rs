@@ -2,7 +2,12 @@
 //!
 //! No I/O, threads, clocks, channels or logging in here; `now` is always an argument.
 
+pub mod admit;
+pub mod backoff;
 pub mod defaults;
+pub mod mux;
+pub mod node;
+pub mod plan;
 pub mod qos;
 pub mod spec;
 pub mod status;

@@ -4,6 +4,8 @@ pub mod backoff;
 pub mod cancel;
 pub mod clock;
 pub mod fs;
+pub mod heartbeat;
 pub mod rate;
+pub mod snapshot;
 pub mod text;
 pub mod thread;

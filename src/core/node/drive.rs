@@ -1,0 +1,371 @@
+//! Moves a pod along: from its stage and the newest view to the next stage or the next work. Pure; see
+//! the parent module.
+
+use std::sync::Arc;
+
+use super::entry::{Cause, Entry, Stage, Work};
+use super::{Effect, Node};
+use crate::api::PodUid;
+use crate::api::moment::Now;
+use crate::api::runtime::RuntimePod;
+use crate::core::admit;
+use crate::core::plan::{self, Plan, PlanInput};
+use crate::msg::{EventType, OnFailure, PlannedStep, PodEvent, PodWork, SandboxRef, Step, StepResult, WorkReport};
+use crate::util::cancel::Cancel;
+
+/// What one look at a pod's stage came to.
+enum Turn {
+    /// It stays; nothing more to do now.
+    Stay,
+    /// It is in another stage now: look again.
+    Moved,
+    /// It is gone.
+    Gone,
+}
+
+impl Node {
+    /// Drives one pod as far as it goes without anything else happening.
+    pub(super) fn drive(&mut self, now: Now, uid: &PodUid) {
+        self.stale.insert(uid.clone());
+        loop {
+            match self.turn(now, uid) {
+                Turn::Stay => break,
+                Turn::Moved => {}
+                Turn::Gone => return self.bury(now, uid),
+            }
+        }
+        self.remember(uid);
+    }
+
+    fn turn(&mut self, now: Now, uid: &PodUid) -> Turn {
+        let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+        if entry.is_busy() {
+            if entry.is_overtaken(now) {
+                entry.cancel();
+            }
+            return Turn::Stay;
+        }
+        match entry.stage {
+            Stage::Queued => self.turn_queued(now, uid),
+            Stage::Rejected(_) => self.turn_rejected(uid),
+            Stage::Active => self.turn_active(now, uid),
+            Stage::Ending { .. } => self.turn_ending(now, uid),
+            Stage::Releasing { .. } => self.turn_releasing(now, uid),
+            Stage::Ended { .. } => self.turn_ended(uid),
+            Stage::Forgetting => self.turn_forgetting(now, uid),
+        }
+    }
+
+    fn turn_queued(&mut self, now: Now, uid: &PodUid) -> Turn {
+        let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+        let Some(wanted) = entry.wanted.clone() else {
+            return self.set_stage(uid, Stage::Forgetting);
+        };
+        // Until the runtime was listed it is not known whether an elder of that name still runs.
+        if self.listed_at.is_none() {
+            return self.wait(uid, "the container runtime to be listed for the first time");
+        }
+        let name = entry.name.clone();
+        let elder = self.pods.values().find(|e| e.name == name && e.uid != *uid && e.stage != Stage::Queued);
+        let unadopted = self.runtime.iter().find(|(other, seen)| {
+            *other != uid
+                && !self.pods.contains_key(*other)
+                && seen.pod.name == name.name
+                && seen.pod.namespace == name.namespace
+                && !plan::at_rest(&seen.pod)
+        });
+        if let Some(elder) = elder.map(|e| &e.uid).or(unadopted.map(|(other, _)| other)) {
+            let text = format!("the earlier pod of this name (uid {elder}) to be gone");
+            return self.wait(uid, &text);
+        }
+        let others = self.pods.values().filter(|e| e.uid != *uid && matches!(e.stage, Stage::Active));
+        let others: Vec<&crate::api::v1::Pod> = others.map(|e| e.pod.as_ref()).collect();
+        // What already runs was admitted once, and stays.
+        let runs_already = self.runtime.get(uid).is_some_and(|seen| !seen.pod.containers.is_empty());
+        match admit::admit(&wanted, &others, &self.settings.admission) {
+            Err(reason) if !runs_already => {
+                let message = reason.message.clone();
+                self.event(now, uid, "", EventType::Warning, &reason.reason.clone(), message);
+                self.set_stage(uid, Stage::Rejected(reason))
+            }
+            Ok(()) | Err(_) => self.set_stage(uid, Stage::Active),
+        }
+    }
+
+    fn turn_rejected(&mut self, uid: &PodUid) -> Turn {
+        match self.pods.get(uid) {
+            Some(entry) if entry.wanted.is_none() => self.set_stage(uid, Stage::Forgetting),
+            Some(_) | None => Turn::Stay,
+        }
+    }
+
+    fn turn_active(&mut self, now: Now, uid: &PodUid) -> Turn {
+        let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+        let cause = match (&entry.wanted, entry.active_deadline()) {
+            (None, _) => Some(Cause::Removed),
+            (Some(_), Some(at)) if at <= now.mono => Some(Cause::DeadlineExceeded),
+            (Some(_), _) => None,
+        };
+        if let Some(cause) = cause {
+            let deadline = now.mono + entry.grace();
+            return self.set_stage(uid, Stage::Ending { cause, deadline });
+        }
+        let Some(observed) = self.fresh(now, uid) else { return Turn::Stay };
+        let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+        let plan = plan::plan_active(&PlanInput {
+            pod: &entry.pod,
+            observed: &observed,
+            memory: &entry.memory,
+            next_sandbox_attempt: entry.next_sandbox_attempt,
+            now: now.mono,
+            backoff: self.settings.backoff,
+            keep_dead: self.settings.keep_dead,
+        });
+        if let Some(ending) = plan.ended {
+            let deadline = now.mono + entry.grace();
+            return self.set_stage(uid, Stage::Ending { cause: Cause::Completed(ending), deadline });
+        }
+        self.tell_backoff(now, uid, &plan);
+        self.carry_out(now, uid, plan, &observed)
+    }
+
+    fn turn_ending(&mut self, now: Now, uid: &PodUid) -> Turn {
+        let Some(observed) = self.fresh(now, uid) else { return Turn::Stay };
+        let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+        let Stage::Ending { cause, deadline } = &entry.stage else { return Turn::Stay };
+        if plan::at_rest(&observed) {
+            let cause = cause.clone();
+            return self.set_stage(uid, Stage::Releasing { cause });
+        }
+        let grace = deadline.since(now.mono);
+        let plan = plan::plan_ending(Some(&entry.pod), &observed, grace, cause.sentence());
+        self.carry_out(now, uid, plan, &observed)
+    }
+
+    fn turn_releasing(&mut self, now: Now, uid: &PodUid) -> Turn {
+        let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+        let cause = entry.stage.cause().map_or("", Cause::sentence).to_owned();
+        let step = PlannedStep { step: Step::ReleasePod, cause, on_failure: OnFailure::Abort };
+        let plan = Plan { steps: vec![step], ..Plan::default() };
+        self.carry_out(now, uid, plan, &RuntimePod::default())
+    }
+
+    fn turn_ended(&mut self, uid: &PodUid) -> Turn {
+        let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+        // A pod that its source dropped and brought back starts anew once nothing is left of it.
+        let starts_anew = matches!(entry.stage.cause(), Some(Cause::Removed | Cause::Orphan));
+        if entry.wanted.is_none() || starts_anew { self.set_stage(uid, Stage::Forgetting) } else { Turn::Stay }
+    }
+
+    fn turn_forgetting(&mut self, now: Now, uid: &PodUid) -> Turn {
+        let Some(observed) = self.fresh(now, uid) else { return Turn::Stay };
+        if !plan::at_rest(&observed) {
+            let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+            let deadline = now.mono + entry.grace();
+            return self.set_stage(uid, Stage::Ending { cause: Cause::Orphan, deadline });
+        }
+        let plan = plan::plan_forget(Some(&observed), "nothing of it shall remain");
+        self.carry_out(now, uid, plan, &observed)
+    }
+
+    /// The newest view, if it began after the pod's last work; else asks PLEG for one.
+    fn fresh(&mut self, now: Now, uid: &PodUid) -> Option<Arc<RuntimePod>> {
+        let settled_at = self.pods.get(uid)?.settled_at;
+        if self.seen_at(uid).is_some_and(|at| at >= settled_at) {
+            return Some(self.observed(uid).unwrap_or_default());
+        }
+        let entry = self.pods.get_mut(uid)?;
+        let held = entry.retry_at.is_some_and(|at| at > now.mono);
+        if entry.asked_at.is_none() && !held {
+            entry.asked_at = Some(now.mono);
+            self.effect(Effect::Inspect(uid.clone()));
+        }
+        None
+    }
+
+    /// Hands the plan to a worker, or says what the pod waits for.
+    fn carry_out(&mut self, now: Now, uid: &PodUid, plan: Plan, observed: &RuntimePod) -> Turn {
+        let next_work = self.next_work;
+        let Some(entry) = self.pods.get_mut(uid) else { return Turn::Stay };
+        entry.plan = plan.steps.iter().map(describe).collect();
+        entry.waits = plan.waits;
+        entry.waiting = plan.waiting;
+        entry.wake_at = plan.wake_at;
+        if plan.steps.is_empty() {
+            return Turn::Stay;
+        }
+        if let Some(at) = entry.retry_at.filter(|at| *at > now.mono) {
+            let failure = entry.failure.as_ref().map_or("the last try failed", |r| r.message.as_str());
+            let text = format!("the next try in {}: {failure}", plan::human(at.since(now.mono)));
+            entry.waits.insert(0, text);
+            return Turn::Stay;
+        }
+        for (name, crash) in plan.restarts {
+            entry.memory.entry(name).or_default().crash = Some(crash);
+        }
+        let cancel = Cancel::new();
+        entry.work = Work::Running { id: next_work, cancel: cancel.clone() };
+        let sandbox = plan::newest_sandbox(observed).filter(|s| plan::is_ready(s));
+        let work = PodWork {
+            id: next_work,
+            uid: uid.clone(),
+            name: entry.name.clone(),
+            pod: Arc::clone(&entry.pod),
+            steps: plan.steps,
+            sandbox: sandbox.map(|s| SandboxRef { id: s.id.clone(), attempt: s.attempt, ips: s.ips.clone() }),
+            cancel,
+        };
+        self.next_work += 1;
+        // What has to be known after a crash is on its way to the disk before the work starts.
+        self.remember(uid);
+        self.effect(Effect::Work(work));
+        Turn::Stay
+    }
+
+    fn wait(&mut self, uid: &PodUid, what: &str) -> Turn {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.waits = vec![what.to_owned()];
+        }
+        Turn::Stay
+    }
+
+    fn set_stage(&mut self, uid: &PodUid, stage: Stage) -> Turn {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.stage = stage;
+            entry.plan.clear();
+            entry.waits.clear();
+            entry.waiting.clear();
+            entry.wake_at = None;
+            // A new stage is a new reason to try.
+            entry.retry_at = None;
+            entry.failures = 0;
+            if entry.stage == Stage::Forgetting && entry.wanted.is_none() && entry.never_began() {
+                let in_runtime = self.runtime.contains_key(uid);
+                if !in_runtime {
+                    return Turn::Gone;
+                }
+            }
+        }
+        Turn::Moved
+    }
+
+    /// Removes the entry; a pod of the same uid that is wanted again, or a younger one of the same
+    /// name, begins.
+    pub(super) fn bury(&mut self, now: Now, uid: &PodUid) {
+        let Some(entry) = self.pods.remove(uid) else { return };
+        if entry.saved.is_some() {
+            self.effect(Effect::Unrecord(uid.clone()));
+        }
+        self.records.remove(uid);
+        self.stale_node = true;
+        if let Some(pod) = entry.wanted {
+            let mut again = Entry::new(pod, true, now);
+            // Attempts go on, so that no name in the runtime is ever used twice.
+            again.settled_at = entry.settled_at;
+            self.pods.insert(uid.clone(), again);
+            self.drive(now, uid);
+        }
+        let next = self.pods.values().filter(|e| e.name == entry.name && e.stage == Stage::Queued && e.uid != *uid);
+        let next: Vec<PodUid> = next.map(|e| e.uid.clone()).collect();
+        for uid in next {
+            self.drive(now, &uid);
+        }
+    }
+
+    /// Tells once when a container's restart is held back.
+    fn tell_backoff(&mut self, now: Now, uid: &PodUid, plan: &Plan) {
+        let Some(entry) = self.pods.get(uid) else { return };
+        let news = plan
+            .waiting
+            .iter()
+            .filter(|(name, reason)| reason.reason == "CrashLoopBackOff" && entry.waiting.get(*name) != Some(*reason));
+        let news: Vec<(String, String)> = news
+            .map(|(name, _)| {
+                let pod = &entry.name;
+                let text =
+                    format!("Back-off restarting failed container {name} in pod {}_{}({uid})", pod.name, pod.namespace);
+                (entry.field_path(name), text)
+            })
+            .collect();
+        for (path, text) in news {
+            self.event(now, uid, &path, EventType::Warning, "BackOff", text);
+        }
+    }
+
+    pub(super) fn event(
+        &mut self,
+        now: Now,
+        uid: &PodUid,
+        field_path: &str,
+        event_type: EventType,
+        reason: &str,
+        message: String,
+    ) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        let (uid, field_path, reason) = (uid.clone(), field_path.to_owned(), reason.to_owned());
+        entry.record_event(PodEvent { uid, field_path, event_type, reason, message, at: now.wall });
+    }
+}
+
+impl Entry {
+    /// Whether the work in flight is for something that is no longer so.
+    fn is_overtaken(&self, now: Now) -> bool {
+        match self.stage {
+            Stage::Active => self.wanted.is_none() || self.active_deadline().is_some_and(|at| at <= now.mono),
+            Stage::Queued
+            | Stage::Rejected(_)
+            | Stage::Ending { .. }
+            | Stage::Releasing { .. }
+            | Stage::Ended { .. }
+            | Stage::Forgetting => false,
+        }
+    }
+
+    /// Whether nothing was ever done for it.
+    fn never_began(&self) -> bool {
+        self.saved.is_none() && self.settled_at == crate::api::moment::Moment::default()
+    }
+
+    /// Moves to the next stage where a finished work completes one.
+    pub(super) fn advance(&mut self, report: &WorkReport) {
+        let done =
+            |wanted: &Step| report.results.iter().any(|(step, result)| step == wanted && *result == StepResult::Done);
+        let stage = std::mem::replace(&mut self.stage, Stage::Queued);
+        self.stage = match stage {
+            Stage::Releasing { cause } if done(&Step::ReleasePod) => Stage::Ended { cause },
+            other @ (Stage::Queued
+            | Stage::Rejected(_)
+            | Stage::Active
+            | Stage::Ending { .. }
+            | Stage::Releasing { .. }
+            | Stage::Ended { .. }
+            | Stage::Forgetting) => other,
+        };
+        if self.stage != Stage::Active {
+            self.waits.clear();
+        }
+    }
+}
+
+/// A step in words, for `ferrolet why` and logs.
+pub(super) fn describe(planned: &PlannedStep) -> String {
+    let what = match &planned.step {
+        Step::PreparePod => "prepare folders, cgroup and volumes".to_owned(),
+        Step::StopContainers { containers, grace } => {
+            let names: Vec<&str> = containers.iter().map(|c| c.name.as_str()).collect();
+            format!("stop {} within {}", names.join(", "), plan::human(*grace))
+        }
+        Step::StopSandbox(id) => format!("stop sandbox {}", short(id.as_str())),
+        Step::RunSandbox { attempt } => format!("make sandbox, attempt {attempt}"),
+        Step::StartContainer { name, attempt, .. } => format!("start {name}, attempt {attempt}"),
+        Step::RemoveContainer { id, name } => format!("remove {name} ({})", short(id.as_str())),
+        Step::RemoveSandbox(id) => format!("remove sandbox {}", short(id.as_str())),
+        Step::ReleasePod => "take volumes and cgroup away".to_owned(),
+        Step::ForgetPod => "remove folder and logs".to_owned(),
+    };
+    format!("{what}: {}", planned.cause)
+}
+
+fn short(id: &str) -> &str {
+    id.get(..13).unwrap_or(id)
+}

@@ -1,0 +1,326 @@
+//! One pod of the node: its stage, its work in flight, what is remembered. Pure; see the parent module.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::moment::Moment;
+use crate::api::pod::{ContainerKind, find_container, grace_seconds, pod_name, pod_uid};
+use crate::api::record::PodRecord;
+use crate::api::runtime::{ContainerState, RuntimePod, UnixNanos};
+use crate::api::v1::{Pod, PodStatus};
+use crate::api::{ContainerId, PodName, PodUid};
+use crate::core::plan::{self, ContainerMemory};
+use crate::core::status;
+use crate::msg::{CountedEvent, PodEvent, Reason, Step, StepResult, WorkReport};
+use crate::util::cancel::Cancel;
+
+/// Events kept per pod.
+pub(super) const EVENTS_KEPT: usize = 30;
+
+/// Why a pod ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cause {
+    /// Its source no longer has it.
+    Removed,
+    /// Nobody asks for it: found in the runtime or in a record.
+    Orphan,
+    /// All its containers are done.
+    Completed(plan::Ending),
+    /// `activeDeadlineSeconds` is over.
+    DeadlineExceeded,
+}
+
+impl Cause {
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Removed => "Removed",
+            Self::Orphan => "Orphan",
+            Self::Completed(_) => "Completed",
+            Self::DeadlineExceeded => "DeadlineExceeded",
+        }
+    }
+
+    pub(super) fn sentence(&self) -> &'static str {
+        match self {
+            Self::Removed => "its source no longer has it",
+            Self::Orphan => "no source asks for it",
+            Self::Completed(_) => "all its containers are done",
+            Self::DeadlineExceeded => "its activeDeadlineSeconds are over",
+        }
+    }
+}
+
+/// Where a pod is in its life. It only ever moves down this list.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stage {
+    /// Another pod of the same name is not gone yet, or it is not known yet what runs.
+    Queued,
+    /// Not admitted.
+    Rejected(Reason),
+    /// Kept running.
+    Active,
+    /// Brought to rest by `deadline`.
+    Ending { cause: Cause, deadline: Moment },
+    /// At rest; its volumes and cgroup are taken away.
+    Releasing { cause: Cause },
+    /// At rest for good; stays to be seen while it is wanted.
+    Ended { cause: Cause },
+    /// All that is left of it is removed.
+    Forgetting,
+}
+
+impl Stage {
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Queued => "Queued",
+            Self::Rejected(_) => "Rejected",
+            Self::Active => "Active",
+            Self::Ending { .. } => "Terminating",
+            Self::Releasing { .. } => "Releasing",
+            Self::Ended { .. } => "Ended",
+            Self::Forgetting => "Forgetting",
+        }
+    }
+
+    pub(super) fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Ending { cause, .. } | Self::Releasing { cause } | Self::Ended { cause } => Some(cause),
+            Self::Queued | Self::Rejected(_) | Self::Active | Self::Forgetting => None,
+        }
+    }
+}
+
+/// The one work that a pod may have in flight.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    Idle,
+    Running { id: u64, cancel: Cancel },
+}
+
+/// One pod.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) uid: PodUid,
+    pub(super) name: PodName,
+    /// The pod in its source's newest set; `None` when nobody asks for it.
+    pub(super) wanted: Option<Arc<Pod>>,
+    /// What is known of its spec.
+    pub(super) pod: Arc<Pod>,
+    pub(super) stage: Stage,
+    pub(super) work: Work,
+    /// Only observations that began after this count.
+    pub(super) settled_at: Moment,
+    /// When a look at this pod alone last found that the runtime does not have it.
+    pub(super) absent_at: Option<Moment>,
+    /// No new work before this.
+    pub(super) retry_at: Option<Moment>,
+    /// Works that failed one after the other.
+    pub(super) failures: u32,
+    /// Why the last work failed, as a pod.
+    pub(super) failure: Option<Reason>,
+    pub(super) memory: BTreeMap<String, ContainerMemory>,
+    pub(super) next_sandbox_attempt: u32,
+    pub(super) start_time: UnixNanos,
+    /// `start_time` as a decision needs it.
+    pub(super) started_at: Moment,
+    /// When the newest plan wants to be looked at again.
+    pub(super) wake_at: Option<Moment>,
+    /// Waiting reasons of the newest plan.
+    pub(super) waiting: BTreeMap<String, Reason>,
+    /// Newest plan, one line a step.
+    pub(super) plan: Vec<String>,
+    pub(super) waits: Vec<String>,
+    /// Asked PLEG to look; at most one request is under way.
+    pub(super) asked_at: Option<Moment>,
+    pub(super) status: Arc<PodStatus>,
+    pub(super) events: VecDeque<Arc<CountedEvent>>,
+    /// What is on disk.
+    pub(super) saved: Option<Box<PodRecord>>,
+}
+
+impl Entry {
+    pub(super) fn new(pod: Arc<Pod>, wanted: bool, now: crate::api::moment::Now) -> Self {
+        Self {
+            uid: pod_uid(&pod),
+            name: pod_name(&pod),
+            wanted: wanted.then(|| Arc::clone(&pod)),
+            pod,
+            stage: Stage::Queued,
+            work: Work::Idle,
+            settled_at: Moment::default(),
+            absent_at: None,
+            retry_at: None,
+            failures: 0,
+            failure: None,
+            memory: BTreeMap::new(),
+            next_sandbox_attempt: 0,
+            start_time: now.wall,
+            started_at: now.mono,
+            wake_at: None,
+            waiting: BTreeMap::new(),
+            plan: Vec::new(),
+            waits: Vec::new(),
+            asked_at: None,
+            status: Arc::new(PodStatus::default()),
+            events: VecDeque::new(),
+            saved: None,
+        }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.work, Work::Running { .. })
+    }
+
+    /// When something has to be decided about it though nothing happens.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        let active_deadline = match self.stage {
+            Stage::Active => self.active_deadline(),
+            _ => None,
+        };
+        if self.is_busy() {
+            return active_deadline;
+        }
+        [self.retry_at, self.wake_at, active_deadline].into_iter().flatten().min()
+    }
+
+    /// When `activeDeadlineSeconds` are over.
+    pub(super) fn active_deadline(&self) -> Option<Moment> {
+        let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
+        Some(self.started_at + plan::seconds(seconds))
+    }
+
+    pub(super) fn grace(&self) -> Duration {
+        let seconds = self.pod.metadata.deletion_grace_period_seconds.unwrap_or_else(|| grace_seconds(&self.pod));
+        plan::seconds(seconds)
+    }
+
+    /// Tells the running work to stop: it was overtaken.
+    pub(super) fn cancel(&self) {
+        if let Work::Running { cancel, .. } = &self.work {
+            cancel.cancel();
+        }
+    }
+
+    /// Learns from a look at the runtime: attempts used, exits seen for the first time.
+    pub(super) fn learn(&mut self, observed: &RuntimePod, at: Moment) {
+        for sandbox in &observed.sandboxes {
+            self.next_sandbox_attempt = self.next_sandbox_attempt.max(sandbox.attempt.saturating_add(1));
+        }
+        for container in &observed.containers {
+            let memory = self.memory.entry(container.name.clone()).or_default();
+            memory.next_attempt = memory.next_attempt.max(container.attempt.saturating_add(1));
+        }
+        for (name, memory) in &mut self.memory {
+            let Some(newest) = plan::newest(&observed.containers, name) else { continue };
+            match &newest.state {
+                ContainerState::Exited(_) if memory.exit.as_ref().is_none_or(|(id, _)| *id != newest.id) => {
+                    memory.exit = Some((newest.id.clone(), at));
+                }
+                ContainerState::Running { .. } => memory.failed = None,
+                ContainerState::Exited(_) | ContainerState::Created | ContainerState::Unknown => {}
+            }
+        }
+    }
+
+    /// Learns from what a worker did.
+    pub(super) fn learn_report(&mut self, report: &WorkReport, retry: impl Fn(u32) -> Duration) {
+        self.work = Work::Idle;
+        self.settled_at = report.finished_at;
+        let mut failure = None;
+        for (step, result) in &report.results {
+            match (step, result) {
+                (Step::StartContainer { name, attempt, .. }, StepResult::Done) => {
+                    let memory = self.memory.entry(name.clone()).or_default();
+                    memory.next_attempt = memory.next_attempt.max(attempt.saturating_add(1));
+                    memory.failed = None;
+                }
+                (Step::StartContainer { name, attempt, .. }, StepResult::Failed(reason)) if !report.cancelled => {
+                    let memory = self.memory.entry(name.clone()).or_default();
+                    if reason.message.contains("is reserved for") {
+                        memory.next_attempt = memory.next_attempt.max(attempt.saturating_add(1));
+                    }
+                    memory.failed = Some((report.finished_at + Duration::from_secs(10), reason.clone()));
+                }
+                (Step::RunSandbox { attempt }, StepResult::Done) => {
+                    self.next_sandbox_attempt = self.next_sandbox_attempt.max(attempt.saturating_add(1));
+                }
+                (Step::RunSandbox { attempt }, StepResult::Failed(reason)) => {
+                    // A name that the runtime still holds is given up: the next try takes another one.
+                    if reason.message.contains("is reserved for") {
+                        self.next_sandbox_attempt = self.next_sandbox_attempt.max(attempt.saturating_add(1));
+                    }
+                    failure.get_or_insert_with(|| reason.clone());
+                }
+                (_, StepResult::Failed(reason)) => {
+                    failure.get_or_insert_with(|| reason.clone());
+                }
+                (_, StepResult::Done | StepResult::Skipped) => {}
+            }
+        }
+        if report.cancelled {
+            self.retry_at = None;
+        } else if failure.is_some() {
+            self.failures = self.failures.saturating_add(1);
+            self.retry_at = Some(report.finished_at + retry(self.failures));
+        } else {
+            self.failures = 0;
+            self.retry_at = None;
+        }
+        self.failure = failure.filter(|_| !report.cancelled);
+    }
+
+    /// Adds an event, counting repetitions.
+    pub(super) fn record_event(&mut self, event: PodEvent) {
+        let same = |old: &Arc<CountedEvent>| {
+            let old = &old.event;
+            old.reason == event.reason && old.message == event.message && old.field_path == event.field_path
+        };
+        let counted = match self.events.iter().position(same) {
+            Some(i) => {
+                let old = self.events.remove(i);
+                let (count, first_at) = old.map_or((1, event.at), |o| (o.count.saturating_add(1), o.first_at));
+                CountedEvent { event, count, first_at }
+            }
+            None => CountedEvent { first_at: event.at, event, count: 1 },
+        };
+        if self.events.len() >= EVENTS_KEPT {
+            self.events.pop_front();
+        }
+        self.events.push_back(Arc::new(counted));
+    }
+
+    /// What the status needs to know of each container.
+    pub(super) fn container_facts(&self) -> BTreeMap<String, status::ContainerFacts> {
+        let mut facts: BTreeMap<String, status::ContainerFacts> = BTreeMap::new();
+        for (name, memory) in &self.memory {
+            let fact = facts.entry(name.clone()).or_default();
+            fact.waiting = memory.failed.as_ref().map(|(_, reason)| reason.clone());
+            fact.probed = memory.started.clone();
+        }
+        for (name, reason) in &self.waiting {
+            facts.entry(name.clone()).or_default().waiting = Some(reason.clone());
+        }
+        facts
+    }
+
+    /// The field path of a container for events.
+    pub(super) fn field_path(&self, name: &str) -> String {
+        match find_container(&self.pod, name).map(|(kind, _)| kind) {
+            Some(ContainerKind::Init | ContainerKind::Sidecar) => format!("spec.initContainers{{{name}}}"),
+            Some(ContainerKind::Ephemeral) => format!("spec.ephemeralContainers{{{name}}}"),
+            Some(ContainerKind::App) | None => format!("spec.containers{{{name}}}"),
+        }
+    }
+}
+
+/// What ended containers said last, by container id.
+pub(super) fn termination_messages(observed: Option<&RuntimePod>) -> BTreeMap<ContainerId, String> {
+    let containers = observed.into_iter().flat_map(|o| &o.containers);
+    containers
+        .filter_map(|c| match &c.state {
+            ContainerState::Exited(exit) if !exit.message.is_empty() => Some((c.id.clone(), exit.message.clone())),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,267 @@
+//! What each input means for the node. Pure; see the parent module.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::entry::{Entry, Stage};
+use super::{Effect, Input, Node, Seen};
+use crate::api::PodUid;
+use crate::api::moment::Now;
+use crate::api::v1::Pod;
+use crate::core::mux::Change;
+use crate::msg::{
+    Observation, ProbeKind, ProbeVerdict, RuntimeHealth, Scope, SourceUpdate, Step, StepResult, StopReason, WorkReport,
+};
+
+impl Node {
+    pub(super) fn take(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Source(update) => self.take_source(now, update),
+            Input::Observed(observation) => self.take_observation(now, observation),
+            Input::Runtime(health) => self.take_health(now, health),
+            Input::Report(report) => self.take_report(now, &report),
+            Input::Event(event) => {
+                if let Some(entry) = self.pods.get_mut(&event.uid) {
+                    self.stale.insert(event.uid.clone());
+                    entry.record_event(event);
+                }
+            }
+            Input::Verdict(verdict) => self.take_verdict(now, verdict),
+            Input::Leftovers(uids) => {
+                self.leftovers.extend(uids);
+                self.adopt_unwanted(now);
+            }
+            Input::Timer => self.take_timer(now),
+        }
+    }
+
+    fn take_source(&mut self, now: Now, update: SourceUpdate) {
+        let knew_all = self.knows_all();
+        let changes = self.mux.update(update);
+        self.stale_node = true;
+        for change in changes {
+            match change {
+                Change::Added(uid, pod) => self.want(now, &uid, pod),
+                Change::Updated(uid, pod) => self.change(now, &uid, pod),
+                Change::Removed(uid) => {
+                    if let Some(entry) = self.pods.get_mut(&uid) {
+                        entry.wanted = None;
+                        self.drive(now, &uid);
+                    }
+                }
+            }
+        }
+        if !knew_all {
+            self.adopt_unwanted(now);
+        }
+    }
+
+    /// A pod is wanted that was not.
+    fn want(&mut self, now: Now, uid: &PodUid, pod: Arc<Pod>) {
+        match self.pods.get_mut(uid) {
+            // It still ends from its last time; it starts again when that is over.
+            Some(entry) => entry.wanted = Some(pod),
+            None => {
+                let mut entry = Entry::new(pod, true, now);
+                if let Some(record) = self.records.remove(uid) {
+                    entry.restore(record, &self.settings.boot_id, now);
+                }
+                if let Some(seen) = self.runtime.get(uid) {
+                    entry.learn(&seen.pod, now.mono);
+                }
+                self.leftovers.remove(uid);
+                self.pods.insert(uid.clone(), entry);
+            }
+        }
+        self.drive(now, uid);
+    }
+
+    /// A wanted pod has a new spec.
+    fn change(&mut self, now: Now, uid: &PodUid, pod: Arc<Pod>) {
+        let Some(entry) = self.pods.get_mut(uid) else { return self.want(now, uid, pod) };
+        let spec_changed = entry.wanted.as_ref().is_none_or(|old| old.spec != pod.spec);
+        entry.wanted = Some(Arc::clone(&pod));
+        if matches!(entry.stage, Stage::Queued | Stage::Rejected(_) | Stage::Active) {
+            entry.pod = pod;
+            if spec_changed {
+                // What failed may work now, and what is under way may be for nothing.
+                entry.memory.values_mut().for_each(|m| m.failed = None);
+                entry.retry_at = None;
+                entry.cancel();
+                if matches!(entry.stage, Stage::Rejected(_)) {
+                    entry.stage = Stage::Queued;
+                }
+            }
+        }
+        self.drive(now, uid);
+    }
+
+    fn take_observation(&mut self, now: Now, observation: Observation) {
+        let Observation { started_at, scope, changed, gone, unknown } = observation;
+        let unknown: BTreeSet<PodUid> = unknown.into_iter().map(|(uid, _)| uid).collect();
+        let first = self.listed_at.is_none();
+        let mut touched: Vec<PodUid> = Vec::new();
+        if scope == Scope::All {
+            self.listed_at = self.listed_at.max(Some(started_at));
+            for (uid, seen) in &mut self.runtime {
+                if !unknown.contains(uid) {
+                    seen.at = seen.at.max(started_at);
+                }
+            }
+            self.uncertain.clone_from(&unknown);
+        }
+        for pod in changed {
+            let Some(uid) = pod.uid.clone() else { continue };
+            if self.runtime.get(&uid).is_some_and(|seen| seen.at > started_at) {
+                continue;
+            }
+            if let Some(entry) = self.pods.get_mut(&uid) {
+                entry.learn(&pod, now.mono);
+            }
+            self.runtime.insert(uid.clone(), Seen { pod, at: started_at });
+            touched.push(uid);
+        }
+        for uid in gone {
+            if self.runtime.get(&uid).is_some_and(|seen| seen.at > started_at) {
+                continue;
+            }
+            self.runtime.remove(&uid);
+            if let Some(entry) = self.pods.get_mut(&uid) {
+                entry.absent_at = entry.absent_at.max(Some(started_at));
+            }
+            touched.push(uid);
+        }
+        match scope {
+            // One that could not be looked at is asked for again a little later.
+            Scope::Pod(uid) if unknown.contains(&uid) => {
+                if let Some(entry) = self.pods.get_mut(&uid) {
+                    entry.asked_at = None;
+                    entry.retry_at = Some(now.mono + Self::retry_delay(1));
+                }
+            }
+            // One that looks unchanged to PLEG is as seen now.
+            Scope::Pod(uid) => {
+                if let Some(seen) = self.runtime.get_mut(&uid) {
+                    seen.at = seen.at.max(started_at);
+                } else if let Some(entry) = self.pods.get_mut(&uid) {
+                    entry.absent_at = entry.absent_at.max(Some(started_at));
+                }
+                if !touched.contains(&uid) {
+                    touched.push(uid);
+                }
+            }
+            Scope::All => {
+                let waiting = self.pods.values().filter(|e| e.asked_at.is_some() || first).map(|e| e.uid.clone());
+                let more: Vec<PodUid> = waiting.filter(|uid| !touched.contains(uid)).collect();
+                touched.extend(more);
+            }
+        }
+        for uid in touched {
+            if let Some(entry) = self.pods.get_mut(&uid) {
+                entry.asked_at = None;
+                self.drive(now, &uid);
+            }
+        }
+        self.adopt_unwanted(now);
+    }
+
+    fn take_health(&mut self, now: Now, health: RuntimeHealth) {
+        if self.health == health {
+            return;
+        }
+        self.stale_node = true;
+        let is_up = health == RuntimeHealth::Up;
+        self.health = health;
+        if is_up {
+            // What failed while the runtime was away is tried again at once.
+            let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
+            for uid in uids {
+                if let Some(entry) = self.pods.get_mut(&uid) {
+                    entry.retry_at = None;
+                    entry.asked_at = None;
+                    self.drive(now, &uid);
+                }
+            }
+        }
+    }
+
+    fn take_report(&mut self, now: Now, report: &WorkReport) {
+        let Some(entry) = self.pods.get_mut(&report.uid) else { return };
+        match entry.work {
+            super::entry::Work::Running { id, .. } if id == report.id => {}
+            // A report of a work that is not the entry's: nothing to learn from it.
+            super::entry::Work::Running { .. } | super::entry::Work::Idle => return,
+        }
+        entry.learn_report(report, Self::retry_delay);
+        entry.advance(report);
+        if entry.stage == Stage::Forgetting && is_forgotten(report) {
+            self.runtime.remove(&report.uid);
+            return self.bury(now, &report.uid);
+        }
+        self.drive(now, &report.uid);
+    }
+
+    fn take_verdict(&mut self, now: Now, verdict: ProbeVerdict) {
+        let Some(entry) = self.pods.get_mut(&verdict.uid) else { return };
+        let Some(seen) = self.runtime.get(&verdict.uid) else { return };
+        let Some(container) = seen.pod.containers.iter().find(|c| c.id == verdict.container) else { return };
+        let memory = entry.memory.entry(container.name.clone()).or_default();
+        match (verdict.probe, verdict.success) {
+            (ProbeKind::Startup, true) => memory.started = Some(verdict.container),
+            (ProbeKind::Startup, false) => memory.condemned = Some((verdict.container, StopReason::Startup)),
+            (ProbeKind::Liveness, false) => memory.condemned = Some((verdict.container, StopReason::Liveness)),
+            (ProbeKind::Liveness, true) => memory.condemned = None,
+            // Readiness gates traffic, which needs the API server: it comes with the node of a cluster.
+            (ProbeKind::Readiness, _) => {}
+        }
+        self.drive(now, &verdict.uid);
+    }
+
+    fn take_timer(&mut self, now: Now) {
+        let due = self.pods.values().filter(|e| e.deadline().is_some_and(|at| at <= now.mono));
+        let due: Vec<PodUid> = due.map(|e| e.uid.clone()).collect();
+        for uid in due {
+            if let Some(entry) = self.pods.get_mut(&uid) {
+                entry.wake_at = entry.wake_at.filter(|at| *at > now.mono);
+                entry.retry_at = entry.retry_at.filter(|at| *at > now.mono);
+                self.drive(now, &uid);
+            }
+        }
+    }
+
+    /// Once it is known what is wanted and what runs, takes care of everything that nobody wants.
+    fn adopt_unwanted(&mut self, now: Now) {
+        if !self.knows_all() {
+            return;
+        }
+        let in_runtime = self.runtime.keys().filter(|uid| !self.pods.contains_key(*uid));
+        let mut unwanted: Vec<PodUid> = in_runtime.cloned().collect();
+        unwanted.extend(self.records.keys().cloned());
+        unwanted.extend(std::mem::take(&mut self.leftovers));
+        unwanted.sort();
+        unwanted.dedup();
+        for uid in unwanted {
+            if self.pods.contains_key(&uid) {
+                continue;
+            }
+            let record = self.records.remove(&uid);
+            let seen = self.runtime.get(&uid).map(|seen| &seen.pod);
+            let mut entry = Entry::unwanted(&uid, record, seen.map(AsRef::as_ref), &self.settings.boot_id, now);
+            if let Some(seen) = seen {
+                entry.learn(seen, now.mono);
+            }
+            self.pods.insert(uid.clone(), entry);
+            self.drive(now, &uid);
+        }
+    }
+
+    pub(super) fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+}
+
+/// Whether a work removed the last of a pod.
+fn is_forgotten(report: &WorkReport) -> bool {
+    report.results.iter().any(|(step, _)| *step == Step::ForgetPod)
+        && report.results.iter().all(|(_, result)| *result == StepResult::Done)
+}

@@ -1,0 +1,197 @@
+//! The node: every wanted and every running pod, what is remembered of it, and what happens next.
+//!
+//! Layer L1, pure; owned by the sync loop, which feeds [`Node::step`] with what happened and carries
+//! out the [`Effect`]s. One pod has one entry with one stage and at most one work in flight; the newest
+//! wish wins and cancels what it overtakes. A pod is planned only on an observation that began after its
+//! last work ended, so nothing is ever decided on a view older than our own last action.
+//!
+//! While a source is silent or the runtime has not been listed, nothing unknown is touched.
+
+mod drive;
+mod entry;
+mod input;
+mod remember;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::PodUid;
+use crate::api::moment::{Moment, Now};
+use crate::api::record::PodRecord;
+use crate::api::runtime::RuntimePod;
+use crate::core::backoff::BackoffLimits;
+use crate::core::mux::Mux;
+use crate::msg::{
+    NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, RuntimeHealth, SourceKind, SourceUpdate,
+    WorkReport,
+};
+
+use entry::Entry;
+
+/// What does not change while the agent runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of the node.
+    pub node: String,
+    /// Sources that have to speak before anything unknown is deleted.
+    pub sources: Vec<SourceKind>,
+    /// Crash back-off limits.
+    pub backoff: BackoffLimits,
+    /// Dead instances kept per container.
+    pub keep_dead: usize,
+    /// This boot, by which recorded times are known.
+    pub boot_id: String,
+    /// The scheme of `containerID`.
+    pub runtime_name: String,
+    /// Node addresses.
+    pub host_ips: Vec<String>,
+    /// Whether the runtime's default handler mounts read-only recursively.
+    pub recursive_read_only: bool,
+    /// What admission checks against.
+    pub admission: super::admit::Limits,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A source's full set.
+    Source(SourceUpdate),
+    /// PLEG looked.
+    Observed(Observation),
+    /// The runtime answers, or stopped answering.
+    Runtime(RuntimeHealth),
+    /// A worker ended.
+    Report(WorkReport),
+    /// A worker has news for people.
+    Event(PodEvent),
+    /// A probe changed its mind.
+    Verdict(ProbeVerdict),
+    /// Folders or cgroups of these pods are on this machine; told once at the start.
+    Leftovers(Vec<PodUid>),
+    /// [`Node::next_deadline`] has come.
+    Timer,
+}
+
+/// What the sync loop has to do about it.
+#[derive(Debug)]
+pub enum Effect {
+    /// Hand to a worker.
+    Work(PodWork),
+    /// Ask PLEG to look at a pod.
+    Inspect(PodUid),
+    /// Keep on disk.
+    Record(Box<PodRecord>),
+    /// Remove from disk.
+    Unrecord(PodUid),
+}
+
+/// A pod as the runtime has it, and how old the view is.
+#[derive(Clone, Debug)]
+struct Seen {
+    pod: Arc<RuntimePod>,
+    /// When the newest look at it began.
+    at: Moment,
+}
+
+/// The node's state.
+#[derive(Debug)]
+pub struct Node {
+    settings: Settings,
+    mux: Mux,
+    pods: BTreeMap<PodUid, Entry>,
+    runtime: BTreeMap<PodUid, Seen>,
+    /// When the newest full list began; `None` until the first.
+    listed_at: Option<Moment>,
+    /// Pods that the newest full list could not inspect: it says nothing about them.
+    uncertain: BTreeSet<PodUid>,
+    /// Records of pods that have no entry yet.
+    records: BTreeMap<PodUid, PodRecord>,
+    /// Pods with folders or cgroups that have no entry yet.
+    leftovers: BTreeSet<PodUid>,
+    health: RuntimeHealth,
+    next_work: u64,
+    effects: Vec<Effect>,
+    view: Arc<NodeView>,
+    /// Pods whose part of the view is old.
+    stale: BTreeSet<PodUid>,
+    /// Whether the rest of the view is old.
+    stale_node: bool,
+}
+
+impl Node {
+    /// A node that remembers `records`.
+    pub fn new(settings: Settings, records: Vec<PodRecord>) -> Self {
+        let mux = Mux::new(&settings.sources);
+        Self {
+            mux,
+            pods: BTreeMap::new(),
+            runtime: BTreeMap::new(),
+            listed_at: None,
+            uncertain: BTreeSet::new(),
+            records: records.into_iter().map(|r| (r.uid.clone(), r)).collect(),
+            leftovers: BTreeSet::new(),
+            health: RuntimeHealth::Up,
+            next_work: 1,
+            effects: Vec::new(),
+            view: Arc::new(NodeView { node: settings.node.clone(), ..NodeView::default() }),
+            stale: BTreeSet::new(),
+            stale_node: true,
+            settings,
+        }
+    }
+
+    /// Takes one input and tells what to do.
+    pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
+        self.take(now, input);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When [`Input::Timer`] is due.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.pods.values().filter_map(Entry::deadline).min()
+    }
+
+    /// The newest snapshot; the same `Arc` as before while nothing changed.
+    pub fn view(&mut self, now: Now) -> Arc<NodeView> {
+        self.refresh_view(now);
+        Arc::clone(&self.view)
+    }
+
+    /// How many works are in flight.
+    pub fn works_in_flight(&self) -> usize {
+        self.pods.values().filter(|e| e.is_busy()).count()
+    }
+
+    /// Whether it is known what every source wants and what the runtime has.
+    fn knows_all(&self) -> bool {
+        self.mux.all_ready() && self.listed_at.is_some()
+    }
+
+    /// When the view of a pod began that is the newest there is; for a pod that the runtime does not
+    /// list, the newest full list.
+    fn seen_at(&self, uid: &PodUid) -> Option<Moment> {
+        match self.runtime.get(uid) {
+            Some(seen) => Some(seen.at),
+            None if self.uncertain.contains(uid) => None,
+            None => self.pods.get(uid).and_then(|e| e.absent_at).max(self.listed_at),
+        }
+    }
+
+    fn observed(&self, uid: &PodUid) -> Option<Arc<RuntimePod>> {
+        self.runtime.get(uid).map(|seen| Arc::clone(&seen.pod))
+    }
+
+    /// How long a pod waits after a work that failed: 1 s, doubling to 10 s, for ever.
+    fn retry_delay(failures: u32) -> Duration {
+        Duration::from_secs(1 << failures.saturating_sub(1).min(4)).min(Duration::from_secs(10))
+    }
+
+    /// The view of one pod, for tests and for the answer to a query.
+    pub fn pod_view(&mut self, now: Now, uid: &PodUid) -> Option<Arc<PodView>> {
+        self.view(now).pods.get(uid).cloned()
+    }
+}

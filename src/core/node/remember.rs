@@ -1,0 +1,185 @@
+//! What of a pod outlives the agent: entries to records and back. Pure; see the parent module.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::entry::{Cause, Entry, Stage};
+use super::{Effect, Node};
+use crate::api::labels::Marks;
+use crate::api::moment::{Moment, Now};
+use crate::api::pod::pod_uid;
+use crate::api::record::{ContainerRecord, CrashRecord, EndingRecord, PodRecord, RECORD_VERSION};
+use crate::api::runtime::RuntimePod;
+use crate::api::v1::{Container, Pod, PodSpec};
+use crate::api::{PodName, PodUid};
+use crate::core::backoff::CrashBackoff;
+use crate::core::plan::{self, ContainerMemory};
+
+impl Node {
+    /// Sends the pod's record to the store if it differs from what is there.
+    pub(super) fn remember(&mut self, uid: &PodUid) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        // A pod that nothing was done for needs no record.
+        let fresh = matches!(entry.stage, Stage::Queued | Stage::Rejected(_)) || !entry.was_touched();
+        if entry.saved.is_none() && fresh {
+            return;
+        }
+        let record = entry.record(&self.settings.boot_id);
+        if entry.saved.as_deref() == Some(&record) {
+            return;
+        }
+        let record = Box::new(record);
+        entry.saved = Some(record.clone());
+        self.effect(Effect::Record(record));
+    }
+}
+
+fn millis(moment: Moment) -> u64 {
+    u64::try_from(moment.since_boot().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn moment(millis: u64) -> Moment {
+    Moment::from_boot(Duration::from_millis(millis))
+}
+
+impl Entry {
+    fn was_touched(&self) -> bool {
+        self.is_busy() || self.settled_at != Moment::default() || self.stage.cause().is_some()
+    }
+
+    pub(super) fn record(&self, boot_id: &str) -> PodRecord {
+        let ending = self.stage.cause().map(|cause| {
+            let deadline = match self.stage {
+                Stage::Ending { deadline, .. } => deadline,
+                _ => Moment::default(),
+            };
+            let phase = match cause {
+                Cause::Completed(plan::Ending::Succeeded) => "Succeeded",
+                Cause::Completed(plan::Ending::Failed) | Cause::DeadlineExceeded => "Failed",
+                Cause::Removed | Cause::Orphan => "",
+            };
+            EndingRecord {
+                cause: cause.word().to_owned(),
+                deadline_ms: millis(deadline),
+                phase: phase.to_owned(),
+                reason: String::new(),
+                message: String::new(),
+            }
+        });
+        let containers = self.memory.iter().map(|(name, memory)| {
+            let crash = memory.crash.as_ref().map(|(state, hash)| CrashRecord {
+                delay_ms: u64::try_from(state.delay.as_millis()).unwrap_or(u64::MAX),
+                restarted_ms: millis(state.restarted_at),
+                hash: hash.clone(),
+            });
+            (name.clone(), ContainerRecord { next_attempt: memory.next_attempt, crash })
+        });
+        PodRecord {
+            version: RECORD_VERSION,
+            uid: self.uid.clone(),
+            boot_id: boot_id.to_owned(),
+            pod: self.pod.as_ref().clone(),
+            start_time: self.start_time,
+            next_sandbox_attempt: self.next_sandbox_attempt,
+            containers: containers.collect(),
+            ending,
+        }
+    }
+
+    /// Takes up what an earlier life of the agent knew of this pod.
+    pub(super) fn restore(&mut self, record: PodRecord, boot_id: &str, now: Now) {
+        let same_boot = record.boot_id == boot_id;
+        self.start_time = record.start_time;
+        let age = u64::try_from(now.wall.saturating_sub(record.start_time)).unwrap_or(0);
+        self.started_at = now.mono - Duration::from_nanos(age);
+        self.next_sandbox_attempt = record.next_sandbox_attempt;
+        for (name, kept) in &record.containers {
+            let crash = kept.crash.as_ref().filter(|_| same_boot).map(|crash| {
+                let state = CrashBackoff {
+                    delay: Duration::from_millis(crash.delay_ms),
+                    restarted_at: moment(crash.restarted_ms).min(now.mono),
+                };
+                (state, crash.hash.clone())
+            });
+            let memory = ContainerMemory { next_attempt: kept.next_attempt, crash, ..ContainerMemory::default() };
+            self.memory.insert(name.clone(), memory);
+        }
+        if let Some(ending) = &record.ending {
+            let cause = match (ending.cause.as_str(), ending.phase.as_str()) {
+                ("Completed", "Succeeded") => Cause::Completed(plan::Ending::Succeeded),
+                ("Completed", _) => Cause::Completed(plan::Ending::Failed),
+                ("DeadlineExceeded", _) => Cause::DeadlineExceeded,
+                ("Removed", _) => Cause::Removed,
+                _ => Cause::Orphan,
+            };
+            // The grace period goes on where it was, and never grows.
+            let latest = now.mono + self.grace();
+            let deadline = if same_boot { moment(ending.deadline_ms).min(latest) } else { now.mono };
+            self.stage = Stage::Ending { cause, deadline };
+        }
+        self.saved = Some(Box::new(record));
+    }
+
+    /// An entry for something that no source asks for: from its record, else from its marks.
+    pub(super) fn unwanted(
+        uid: &PodUid,
+        record: Option<PodRecord>,
+        seen: Option<&RuntimePod>,
+        boot_id: &str,
+        now: Now,
+    ) -> Self {
+        let pod = match (&record, seen) {
+            (Some(record), _) if pod_uid(&record.pod) == *uid => record.pod.clone(),
+            (_, Some(seen)) => pod_from_marks(uid, seen),
+            (_, None) => bare_pod(uid, &PodName { namespace: String::new(), name: String::new() }),
+        };
+        let mut entry = Self::new(Arc::new(pod), false, now);
+        let deadline = now.mono + entry.grace();
+        entry.stage = Stage::Ending { cause: Cause::Orphan, deadline };
+        if let Some(record) = record {
+            entry.restore(record, boot_id, now);
+        }
+        if seen.is_none_or(plan::at_rest) {
+            entry.stage = Stage::Forgetting;
+        }
+        entry
+    }
+}
+
+fn bare_pod(uid: &PodUid, name: &PodName) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.uid = Some(uid.to_string());
+    pod.metadata.name = Some(name.name.clone());
+    pod.metadata.namespace = Some(name.namespace.clone());
+    pod
+}
+
+/// What the marks of a pod's containers tell of its spec: names, images, grace period.
+fn pod_from_marks(uid: &PodUid, seen: &RuntimePod) -> Pod {
+    let mut pod = bare_pod(uid, &PodName { namespace: seen.namespace.clone(), name: seen.name.clone() });
+    let mut containers: BTreeMap<&str, Container> = BTreeMap::new();
+    let mut grace = None;
+    for container in &seen.containers {
+        let marks = Marks::read(&container.annotations);
+        grace = grace.or(marks.grace_seconds);
+        pod.metadata.deletion_grace_period_seconds =
+            pod.metadata.deletion_grace_period_seconds.or(marks.deletion_grace_seconds);
+        let lifecycle = serde_json::from_str(&marks.pre_stop)
+            .ok()
+            .map(|pre_stop| crate::api::v1::Lifecycle { pre_stop: Some(pre_stop), ..Default::default() });
+        containers.entry(&container.name).or_insert_with(|| Container {
+            name: container.name.clone(),
+            image: Some(container.image.clone()),
+            ports: serde_json::from_str(&marks.ports).ok(),
+            lifecycle,
+            ..Container::default()
+        });
+    }
+    pod.spec = Some(PodSpec {
+        containers: containers.into_values().collect(),
+        termination_grace_period_seconds: grace,
+        ..PodSpec::default()
+    });
+    pod
+}

@@ -1,0 +1,1 @@
+//! Tests of the node: whole lives of pods, step by step.

@@ -1,0 +1,113 @@
+//! Snapshots of the node for everybody else. Pure; see the parent module.
+
+use std::sync::Arc;
+
+use super::Node;
+use super::entry::{Cause, Entry, Stage, termination_messages};
+use crate::api::PodUid;
+use crate::api::moment::Now;
+use crate::core::qos;
+use crate::core::status::{self, StatusInput};
+use crate::msg::{NodeView, PodView, RuntimeHealth};
+
+impl Node {
+    /// Brings the snapshot up to date; only pods that something happened to are looked at.
+    pub(super) fn refresh_view(&mut self, now: Now) {
+        if self.stale.is_empty() && !self.stale_node {
+            return;
+        }
+        let mut pods = self.view.pods.clone();
+        for uid in std::mem::take(&mut self.stale) {
+            match self.pod_snapshot(now, &uid) {
+                Some(view) => pods.insert(uid, Arc::new(view)),
+                None => pods.remove(&uid),
+            };
+        }
+        pods.retain(|uid, _| self.pods.contains_key(uid));
+        self.stale_node = false;
+        self.view = Arc::new(NodeView {
+            node: self.settings.node.clone(),
+            pods,
+            problems: self.mux.problems(),
+            silent_sources: self.mux.silent(),
+            runtime_down: match &self.health {
+                RuntimeHealth::Up => String::new(),
+                RuntimeHealth::Down(why) => why.clone(),
+            },
+        });
+    }
+
+    fn pod_snapshot(&mut self, now: Now, uid: &PodUid) -> Option<PodView> {
+        let runtime = self.observed(uid);
+        let listed = self.listed_at.is_some();
+        let settings = &self.settings;
+        let entry = self.pods.get_mut(uid)?;
+        let empty = crate::api::runtime::RuntimePod::default();
+        let observed = runtime.as_deref().or(listed.then_some(&empty));
+        let ending = match entry.stage.cause() {
+            Some(Cause::DeadlineExceeded) => Some(status::Ending::deadline_exceeded()),
+            Some(Cause::Removed | Cause::Orphan | Cause::Completed(_)) | None => None,
+        };
+        let messages = termination_messages(observed);
+        let outcome = status::pod_status(&StatusInput {
+            pod: &entry.pod,
+            observed,
+            previous: entry.status.phase.is_some().then_some(&entry.status),
+            stage: status_stage(&entry.stage),
+            ending: ending.as_ref(),
+            facts: &entry.container_facts(),
+            termination_messages: &messages,
+            host_ips: &settings.host_ips,
+            runtime_name: &settings.runtime_name,
+            recursive_read_only: settings.recursive_read_only,
+            qos_class: qos::qos_class(&entry.pod).as_str(),
+            start_time: entry.start_time,
+            now: now.wall,
+        });
+        if status::differs(&entry.status, &outcome.status) {
+            entry.status = Arc::new(outcome.status);
+        }
+        Some(PodView {
+            uid: uid.clone(),
+            name: entry.name.clone(),
+            pod: Some(Arc::clone(&entry.pod)),
+            status: Arc::clone(&entry.status),
+            stage: entry.stage.word().to_owned(),
+            plan: entry.plan.clone(),
+            waits_for: entry.waits_for(),
+            events: entry.events.iter().cloned().collect(),
+            runtime,
+        })
+    }
+}
+
+fn status_stage(stage: &Stage) -> status::Stage<'_> {
+    match stage {
+        Stage::Queued => status::Stage::Waiting,
+        Stage::Rejected(reason) => status::Stage::Rejected(reason),
+        Stage::Active => status::Stage::Active,
+        Stage::Ending { .. } => status::Stage::Terminating,
+        Stage::Releasing { .. } | Stage::Ended { .. } | Stage::Forgetting => status::Stage::Terminated,
+    }
+}
+
+impl Entry {
+    /// One plain sentence: what it waits for, or that it is as it should be.
+    fn waits_for(&self) -> String {
+        if self.is_busy() {
+            return format!("a worker is at it: {}", self.plan.join(", then "));
+        }
+        if !self.waits.is_empty() {
+            return format!("waits for {}", self.waits.join("; "));
+        }
+        match &self.stage {
+            Stage::Queued => "waits for its turn".to_owned(),
+            Stage::Rejected(reason) => format!("was not admitted: {}: {}", reason.reason, reason.message),
+            Stage::Active => "runs as it should; nothing to do".to_owned(),
+            Stage::Ending { cause, .. } => format!("ends: {}", cause.sentence()),
+            Stage::Releasing { cause } => format!("gives back volumes and cgroup: {}", cause.sentence()),
+            Stage::Ended { cause } => format!("has ended: {}", cause.sentence()),
+            Stage::Forgetting => "what is left of it is removed".to_owned(),
+        }
+    }
+}

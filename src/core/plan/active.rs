@@ -1,0 +1,465 @@
+//! The plan for a pod that is wanted and has not ended: sandbox, init containers in order, sidecars,
+//! app containers, restarts. Pure; see the parent module.
+
+use super::{
+    ContainerMemory, Ending, Plan, PlanInput, ending, human, is_ready, newest, newest_sandbox, prune, seconds, stop_one,
+};
+use crate::api::labels::{Marks, container_hash};
+use crate::api::moment::Moment;
+use crate::api::pod::{
+    ContainerKind, RestartPolicy, all_containers, app_containers, container_restart_policy, grace_seconds,
+    init_containers, is_host_network, is_sidecar, restart_policy,
+};
+use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimeSandbox};
+use crate::api::v1::Container;
+use crate::core::backoff::{Decision, decide};
+use crate::core::status::crash_loop_message;
+use crate::msg::{OnFailure, Reason, Step, StopReason};
+
+/// Plans a wanted pod.
+pub fn plan_active(input: &PlanInput<'_>) -> Plan {
+    let mut planner = Planner { input, sandbox: None, plan: Plan::default() };
+    match sandbox_to_keep(input) {
+        Ok(sandbox) => {
+            planner.sandbox = Some(sandbox);
+            planner.containers();
+        }
+        Err(why) if planner.is_worth_a_sandbox() => {
+            planner.give_up(&why, GiveUp::ToReplace);
+            planner.plan.push(Step::PreparePod, why.as_str(), OnFailure::Abort);
+            let seen = input.observed.sandboxes.iter().map(|s| s.attempt.saturating_add(1)).max().unwrap_or(0);
+            let attempt = seen.max(input.next_sandbox_attempt);
+            planner.plan.push(Step::RunSandbox { attempt }, why, OnFailure::Abort);
+            planner.containers();
+        }
+        Err(why) => {
+            planner.give_up(&why, GiveUp::ForGood);
+            if planner.plan.steps.is_empty() {
+                planner.plan.ended = Some(planner.ending());
+            }
+        }
+    }
+    let mut plan = planner.plan;
+    if plan.ended.is_none() {
+        prune::dead_instances(input, &mut plan);
+    }
+    plan
+}
+
+/// The sandbox to go on with, or why a new one is needed.
+fn sandbox_to_keep<'a>(input: &PlanInput<'a>) -> Result<&'a RuntimeSandbox, String> {
+    let newest = newest_sandbox(input.observed).ok_or("the pod has no sandbox")?;
+    if !is_ready(newest) {
+        return Err("its sandbox is not ready".to_owned());
+    }
+    if input.observed.sandboxes.iter().filter(|s| is_ready(s)).count() > 1 {
+        return Err("more than one sandbox is ready".to_owned());
+    }
+    if newest.host_network != is_host_network(input.pod) {
+        return Err("hostNetwork changed".to_owned());
+    }
+    if !newest.host_network && newest.ips.is_empty() {
+        return Err("its sandbox has no address".to_owned());
+    }
+    Ok(newest)
+}
+
+/// Whether a container that ended with `code` starts again.
+fn restarts_after(policy: RestartPolicy, code: i32) -> bool {
+    match policy {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure => code != 0,
+        RestartPolicy::Never => false,
+    }
+}
+
+/// What happens after sandboxes were given up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GiveUp {
+    /// A new one is made.
+    ToReplace,
+    /// None is made: the pod has nothing left to run.
+    ForGood,
+}
+
+/// Whether the containers after this one may start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    Closed,
+}
+
+/// Where an app container stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AppState {
+    /// It runs, starts or waits to start.
+    Lives,
+    /// It ended and stays so.
+    Done,
+}
+
+struct Planner<'a> {
+    input: &'a PlanInput<'a>,
+    /// The sandbox that is kept; `None` while one is being made.
+    sandbox: Option<&'a RuntimeSandbox>,
+    plan: Plan,
+}
+
+impl<'a> Planner<'a> {
+    fn memory(&self, name: &str) -> Option<&'a ContainerMemory> {
+        self.input.memory.get(name)
+    }
+
+    /// The newest instance in the sandbox that is kept.
+    fn current(&self, name: &str) -> Option<&'a RuntimeContainer> {
+        let sandbox = self.sandbox?;
+        newest(self.input.observed.containers.iter().filter(|c| c.sandbox_id == sandbox.id), name)
+    }
+
+    /// The newest instance in any sandbox.
+    fn latest(&self, name: &str) -> Option<&'a RuntimeContainer> {
+        newest(&self.input.observed.containers, name)
+    }
+
+    /// The attempt that a new instance takes: never one that was used.
+    fn next_attempt(&self, name: &str) -> u32 {
+        let remembered = self.memory(name).map_or(0, |m| m.next_attempt);
+        let instances = self.input.observed.containers.iter().filter(|c| c.name == name);
+        let seen = instances.map(|c| c.attempt.max(Marks::read(&c.annotations).restart_count).saturating_add(1)).max();
+        remembered.max(seen.unwrap_or(0))
+    }
+
+    /// Whether a pod without a usable sandbox still has something to run in a new one.
+    fn is_worth_a_sandbox(&self) -> bool {
+        let pod = self.input.pod;
+        let mut apps = app_containers(pod).iter();
+        let ran_before = !self.input.observed.containers.is_empty();
+        let never_again = restart_policy(pod) == RestartPolicy::Never
+            && app_containers(pod).iter().all(|c| c.restart_policy.is_none())
+            && ran_before;
+        !never_again
+            && apps.any(|c| match self.latest(&c.name).map(|i| &i.state) {
+                Some(ContainerState::Exited(exit)) => {
+                    restarts_after(container_restart_policy(pod, ContainerKind::App, c), exit.code)
+                }
+                None | Some(ContainerState::Created) => true,
+                Some(ContainerState::Running { .. } | ContainerState::Unknown) => {
+                    container_restart_policy(pod, ContainerKind::App, c) != RestartPolicy::Never
+                }
+            })
+    }
+
+    /// Stops what still lives in sandboxes that are given up, then the sandboxes. One that died by
+    /// itself is stopped too before it is replaced: it still holds its address.
+    fn give_up(&mut self, why: &str, then: GiveUp) {
+        let observed = self.input.observed;
+        let alive: Vec<_> = observed.containers.iter().filter(|c| c.state.may_run()).collect();
+        if !alive.is_empty() {
+            let containers = ending::stops(Some(self.input.pod), &alive, StopReason::SandboxChanged);
+            let grace = seconds(grace_seconds(self.input.pod));
+            self.plan.push(Step::StopContainers { containers, grace }, why, OnFailure::Abort);
+        }
+        let newest = newest_sandbox(observed).map(|s| &s.id);
+        for sandbox in &observed.sandboxes {
+            let holds_address = then == GiveUp::ToReplace && Some(&sandbox.id) == newest;
+            if is_ready(sandbox) || holds_address {
+                self.plan.push(Step::StopSandbox(sandbox.id.clone()), why, OnFailure::Abort);
+            }
+        }
+    }
+
+    fn containers(&mut self) {
+        self.stop_unwanted();
+        match self.init_containers() {
+            InitState::Failed => self.end(),
+            InitState::Underway => {}
+            InitState::Passed => self.apps(),
+        }
+    }
+
+    /// Stops running containers that the spec does not have.
+    fn stop_unwanted(&mut self) {
+        let Some(sandbox) = self.sandbox else { return };
+        let pod = self.input.pod;
+        for container in &self.input.observed.containers {
+            let known = all_containers(pod).any(|(_, c)| c.name == container.name);
+            let newest = self.latest(&container.name).is_some_and(|n| n.id == container.id);
+            if container.state.may_run() && container.sandbox_id == sandbox.id && !(known && newest) {
+                let grace = seconds(grace_seconds(pod));
+                let step = stop_one(None, container, StopReason::NotWanted, grace);
+                self.plan.push(step, StopReason::NotWanted.text(), OnFailure::Abort);
+            }
+        }
+    }
+
+    fn init_containers(&mut self) -> InitState {
+        let pod = self.input.pod;
+        let initialised = app_containers(pod).iter().any(|c| self.current(&c.name).is_some());
+        let inits = init_containers(pod);
+        // From which container on anything of this round exists already: what came before it has done its part.
+        let reached = inits.iter().rposition(|c| self.current(&c.name).is_some());
+        let mut gate = Gate::Open;
+        for (i, container) in inits.iter().enumerate() {
+            let passed_by = initialised || reached.is_some_and(|r| r > i);
+            let next = if is_sidecar(container) {
+                self.sidecar(container, passed_by, gate)
+            } else if initialised {
+                Ok(Gate::Open)
+            } else {
+                self.plain_init(container, passed_by, gate)
+            };
+            match next {
+                Ok(next) => gate = next,
+                Err(Ended) => return InitState::Failed,
+            }
+            if gate == Gate::Closed && !passed_by {
+                return InitState::Underway;
+            }
+        }
+        if gate == Gate::Open { InitState::Passed } else { InitState::Underway }
+    }
+
+    /// One plain init container; `Err` when it failed for good.
+    fn plain_init(&mut self, container: &'a Container, passed_by: bool, gate: Gate) -> Result<Gate, Ended> {
+        let pod = self.input.pod;
+        let name = &container.name;
+        let Some(instance) = self.current(name) else {
+            if passed_by {
+                return Ok(gate);
+            }
+            self.start(ContainerKind::Init, container, "its turn in the init chain");
+            return Ok(Gate::Closed);
+        };
+        match &instance.state {
+            ContainerState::Exited(exit) if exit.code == 0 => Ok(gate),
+            ContainerState::Exited(exit) => {
+                let policy = container_restart_policy(pod, ContainerKind::Init, container);
+                if !restarts_after(policy, exit.code) {
+                    return Err(Ended);
+                }
+                self.restart(ContainerKind::Init, container, instance);
+                Ok(Gate::Closed)
+            }
+            ContainerState::Running { .. } => {
+                self.plan.waits.push(format!("init container {name} to end"));
+                Ok(Gate::Closed)
+            }
+            ContainerState::Created => {
+                self.start(ContainerKind::Init, container, "it was made and never started");
+                Ok(Gate::Closed)
+            }
+            ContainerState::Unknown => {
+                self.replace(ContainerKind::Init, container, instance, StopReason::Unknown);
+                Ok(Gate::Closed)
+            }
+        }
+    }
+
+    /// One sidecar. While it starts for the first time, those after it wait until it has started;
+    /// later it restarts on its own.
+    fn sidecar(&mut self, container: &'a Container, passed_by: bool, gate: Gate) -> Result<Gate, Ended> {
+        let name = &container.name;
+        let unready = if passed_by { gate } else { Gate::Closed };
+        let Some(instance) = self.current(name) else {
+            self.start(ContainerKind::Sidecar, container, "its turn in the init chain");
+            return Ok(unready);
+        };
+        match &instance.state {
+            ContainerState::Running { .. } => {
+                if let Some(reason) = self.stop_reason(container, instance) {
+                    self.replace(ContainerKind::Sidecar, container, instance, reason);
+                    return Ok(unready);
+                }
+                if self.has_started(container, instance) {
+                    return Ok(gate);
+                }
+                self.plan.waits.push(format!("sidecar {name} to pass its startup probe"));
+                Ok(unready)
+            }
+            ContainerState::Exited(_) => {
+                self.restart(ContainerKind::Sidecar, container, instance);
+                Ok(unready)
+            }
+            ContainerState::Created => {
+                self.start(ContainerKind::Sidecar, container, "it was made and never started");
+                Ok(unready)
+            }
+            ContainerState::Unknown => {
+                self.replace(ContainerKind::Sidecar, container, instance, StopReason::Unknown);
+                Ok(unready)
+            }
+        }
+    }
+
+    fn apps(&mut self) {
+        let states: Vec<AppState> = app_containers(self.input.pod).iter().map(|c| self.app(c)).collect();
+        if states.iter().all(|s| *s == AppState::Done) {
+            self.end();
+        }
+    }
+
+    fn app(&mut self, container: &'a Container) -> AppState {
+        let policy = container_restart_policy(self.input.pod, ContainerKind::App, container);
+        let Some(instance) = self.current(&container.name) else {
+            return match self.latest(&container.name).map(|i| &i.state) {
+                Some(ContainerState::Exited(exit)) if !restarts_after(policy, exit.code) => AppState::Done,
+                _ => {
+                    self.start(ContainerKind::App, container, "it is not there");
+                    AppState::Lives
+                }
+            };
+        };
+        match &instance.state {
+            ContainerState::Running { .. } => {
+                if let Some(reason) = self.stop_reason(container, instance) {
+                    if reason == StopReason::SpecChanged || policy != RestartPolicy::Never {
+                        self.replace(ContainerKind::App, container, instance, reason);
+                    } else {
+                        self.stop(container, instance, reason, OnFailure::Continue);
+                    }
+                }
+                AppState::Lives
+            }
+            ContainerState::Exited(exit) if restarts_after(policy, exit.code) => {
+                self.restart(ContainerKind::App, container, instance);
+                AppState::Lives
+            }
+            ContainerState::Exited(_) => AppState::Done,
+            ContainerState::Created => {
+                self.start(ContainerKind::App, container, "it was made and never started");
+                AppState::Lives
+            }
+            ContainerState::Unknown => {
+                self.replace(ContainerKind::App, container, instance, StopReason::Unknown);
+                AppState::Lives
+            }
+        }
+    }
+
+    /// Why a running container has to stop, if it has to.
+    fn stop_reason(&self, container: &Container, instance: &RuntimeContainer) -> Option<StopReason> {
+        let made_with = Marks::read(&instance.annotations).hash;
+        // A container without the mark was made by another tool: it is left alone.
+        if !made_with.is_empty() && made_with != hash_of(container) {
+            return Some(StopReason::SpecChanged);
+        }
+        let condemned = self.memory(&container.name)?.condemned.as_ref()?;
+        (condemned.0 == instance.id).then_some(condemned.1)
+    }
+
+    fn has_started(&self, container: &Container, instance: &RuntimeContainer) -> bool {
+        container.startup_probe.is_none()
+            || self.memory(&container.name).is_some_and(|m| m.started.as_ref() == Some(&instance.id))
+    }
+
+    fn stop(&mut self, container: &Container, instance: &RuntimeContainer, reason: StopReason, on_failure: OnFailure) {
+        let probe = match reason {
+            StopReason::Liveness => container.liveness_probe.as_ref(),
+            StopReason::Startup => container.startup_probe.as_ref(),
+            _ => None,
+        };
+        let own = probe.and_then(|p| p.termination_grace_period_seconds);
+        let grace = seconds(own.unwrap_or_else(|| grace_seconds(self.input.pod)));
+        self.plan.push(stop_one(Some(container), instance, reason, grace), reason.text(), on_failure);
+    }
+
+    /// Stops a running instance; its exit then leads to the restart, with back-off where one is due.
+    /// A changed spec or a lost container starts anew at once.
+    fn replace(&mut self, kind: ContainerKind, container: &Container, instance: &RuntimeContainer, reason: StopReason) {
+        self.stop(container, instance, reason, OnFailure::Abort);
+        if matches!(reason, StopReason::SpecChanged | StopReason::Unknown) {
+            self.push_start(kind, &container.name, reason.text());
+        }
+    }
+
+    /// Starts a container again after an exit, once its back-off is over.
+    fn restart(&mut self, kind: ContainerKind, container: &Container, instance: &RuntimeContainer) {
+        let name = &container.name;
+        let memory = self.memory(name);
+        let hash = hash_of(container);
+        let exited_at = memory
+            .and_then(|m| m.exit.as_ref())
+            .filter(|(id, _)| *id == instance.id)
+            .map_or(self.input.now, |(_, at)| *at);
+        let state = memory.and_then(|m| m.crash.as_ref()).filter(|(_, of)| *of == hash).map(|(state, _)| *state);
+        match decide(state, exited_at, self.input.now, &self.input.backoff) {
+            Decision::Start(next) => {
+                if self.start(kind, container, "it ended and restarts") == Started::Planned {
+                    self.plan.restarts.insert(name.clone(), (next, hash));
+                }
+            }
+            Decision::Wait { until, delay } => {
+                self.hold(
+                    name,
+                    until,
+                    Reason {
+                        reason: "CrashLoopBackOff".to_owned(),
+                        message: crash_loop_message(delay, name, self.input.pod),
+                    },
+                );
+            }
+        }
+    }
+
+    fn start(&mut self, kind: ContainerKind, container: &Container, why: &str) -> Started {
+        let failed = self.memory(&container.name).and_then(|m| m.failed.as_ref());
+        if let Some((until, reason)) = failed.filter(|(until, _)| self.input.now < *until) {
+            self.hold(&container.name, *until, reason.clone());
+            return Started::Held;
+        }
+        self.push_start(kind, &container.name, why);
+        Started::Planned
+    }
+
+    fn push_start(&mut self, kind: ContainerKind, name: &str, why: &str) {
+        let attempt = self.next_attempt(name);
+        // An init container that can't start holds back the rest anyway; apps do not wait for one another.
+        let on_failure = if kind.is_init() { OnFailure::Abort } else { OnFailure::Continue };
+        self.plan.push(Step::StartContainer { kind, name: name.to_owned(), attempt }, why, on_failure);
+    }
+
+    fn hold(&mut self, name: &str, until: Moment, reason: Reason) {
+        let left = until.since(self.input.now);
+        self.plan.waits.push(format!("container {name}: {}, next try in {}", reason.reason, human(left)));
+        self.plan.waiting.insert(name.to_owned(), reason);
+        self.plan.wake(until);
+    }
+
+    /// Every container is done: the pod has ended, unless something is still to be stopped first.
+    fn end(&mut self) {
+        if self.plan.steps.is_empty() {
+            self.plan.ended = Some(self.ending());
+        }
+    }
+
+    fn ending(&self) -> Ending {
+        let pod = self.input.pod;
+        let succeeded = |c: &Container| {
+            self.latest(&c.name).is_some_and(|i| matches!(&i.state, ContainerState::Exited(e) if e.code == 0))
+        };
+        // Init containers count while no app container came to be: then one of them is why.
+        let ran = app_containers(pod).iter().any(|c| self.latest(&c.name).is_some());
+        if ran && app_containers(pod).iter().all(succeeded) { Ending::Succeeded } else { Ending::Failed }
+    }
+}
+
+/// A container failed for good, and the pod with it.
+struct Ended;
+
+/// Where the init chain stands.
+enum InitState {
+    Underway,
+    Passed,
+    Failed,
+}
+
+/// Whether a start went into the plan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Started {
+    Planned,
+    Held,
+}
+
+fn hash_of(container: &Container) -> String {
+    container_hash(&container.name, container.image.as_deref().unwrap_or_default())
+}
