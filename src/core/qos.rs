@@ -246,11 +246,11 @@ pub struct PodCgroup {
     /// CFS quota in microseconds, -1 for no cap.
     pub cpu_quota: Option<i64>,
     /// CFS period in microseconds.
-    pub cpu_period: Option<i64>,
+    pub cpu_period: Option<u64>,
     /// Memory limit in bytes.
     pub memory_limit: Option<i64>,
-    /// Huge page size in bytes and limit in bytes.
-    pub hugepages: BTreeMap<u64, i64>,
+    /// Limit in bytes for each huge page size (`2MB`) that the pod requests.
+    pub hugepages: BTreeMap<String, u64>,
     /// Most processes and threads.
     pub pids_limit: Option<i64>,
 }
@@ -275,7 +275,7 @@ pub fn pod_cgroup(pod: &Pod, facts: &CgroupFacts) -> PodCgroup {
     if cpu_capped {
         let quota = milli_cpu_to_quota(of(&limits, CPU).milli_value(), facts.cpu_cfs_period_micros);
         result.cpu_quota = Some(if facts.cpu_cfs_quota { quota } else { -1 });
-        result.cpu_period = Some(facts.cpu_cfs_period_micros);
+        result.cpu_period = u64::try_from(facts.cpu_cfs_period_micros).ok();
     }
     if memory_capped {
         result.memory_limit = Some(of(&limits, MEMORY).value());
@@ -283,10 +283,13 @@ pub fn pod_cgroup(pod: &Pod, facts: &CgroupFacts) -> PodCgroup {
     result
 }
 
-fn hugepage_amounts(list: &ResourceList) -> BTreeMap<u64, i64> {
-    let sizes = list.iter().filter_map(|(name, amount)| Some((hugepage_bytes(name)?, amount.value())));
+/// Huge pages of a list: size as text and bytes.
+pub fn hugepage_amounts(list: &ResourceList) -> BTreeMap<String, u64> {
+    let sizes = list.iter().filter_map(|(name, amount)| {
+        Some((hugepage_size_text(hugepage_bytes(name)?), u64::try_from(amount.value()).unwrap_or(0)))
+    });
     sizes.fold(BTreeMap::new(), |mut sum, (size, bytes)| {
-        let total: &mut i64 = sum.entry(size).or_default();
+        let total: &mut u64 = sum.entry(size).or_default();
         *total = total.saturating_add(bytes);
         sum
     })

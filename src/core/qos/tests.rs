@@ -202,7 +202,7 @@ fn values_of_the_pod_cgroup() {
     );
     check(
         one(json!({"cpu": "1", "hugepages-2Mi": "4Mi"}), json!({"hugepages-2Mi": "4Mi"})),
-        PodCgroup { cpu_shares: 1024, hugepages: BTreeMap::from([(2 << 20, 4 << 20)]), ..base() },
+        PodCgroup { cpu_shares: 1024, hugepages: BTreeMap::from([("2MB".to_owned(), 4 << 20)]), ..base() },
     );
     let unlimited = CgroupFacts { cpu_cfs_quota: false, ..CgroupFacts::default() };
     assert_eq!(pod_cgroup(&pod(one(full.clone(), full)), &unlimited).cpu_quota, Some(-1));

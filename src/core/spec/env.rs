@@ -1,0 +1,270 @@
+//! The environment of a container: what its env and envFrom say, plus the services.
+//!
+//! Layer L1, pure. ConfigMaps, Secrets, services and files come in as [`EnvSources`]; this module
+//! fetches none. Variables keep the order in which they are declared, so that two runs of the same
+//! spec ask the runtime for the same thing.
+
+use std::collections::BTreeMap;
+
+use crate::api::pod;
+use crate::api::v1::{Container, EnvVarSource, Pod};
+
+use super::expand::expand;
+use super::{NodeFacts, SpecError, downward};
+
+/// What is known of an object that a variable draws on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup<T> {
+    /// It is there.
+    Found(T),
+    /// It does not exist.
+    Missing,
+    /// Nobody knows, for this reason.
+    Unavailable(String),
+}
+
+/// Where values from outside the pod come from. A name that is absent was not looked for, because the
+/// node has no API server.
+#[derive(Clone, Debug, Default)]
+pub struct EnvSources {
+    /// Variables of the services that the pod shall see.
+    pub services: Vec<(String, String)>,
+    /// ConfigMaps of the pod's namespace by name.
+    pub config_maps: BTreeMap<String, Lookup<BTreeMap<String, String>>>,
+    /// Secrets of the pod's namespace by name.
+    pub secrets: BTreeMap<String, Lookup<BTreeMap<String, Vec<u8>>>>,
+    /// Content of the files of [`files_wanted`] that could be read, by volume and path.
+    pub files: BTreeMap<(String, String), Lookup<String>>,
+}
+
+/// Variables in the order of their first setting; a later setting takes the place of an earlier one.
+#[derive(Debug, Default)]
+struct Variables {
+    list: Vec<(String, String)>,
+    places: BTreeMap<String, usize>,
+}
+
+impl Variables {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.places.get(name).and_then(|place| self.list.get(*place)).map(|(_, value)| value.as_str())
+    }
+
+    fn set(&mut self, name: String, value: String) -> Result<(), SpecError> {
+        if value.contains('\0') {
+            return Err(SpecError::EnvValue { name, why: "contains a NUL byte" });
+        }
+        match self.places.get(&name).and_then(|place| self.list.get_mut(*place)) {
+            Some(entry) => entry.1 = value,
+            None => {
+                self.places.insert(name.clone(), self.list.len());
+                self.list.push((name, value));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Files of volumes that the container's variables draw on: volume and path in it.
+pub fn files_wanted(container: &Container) -> Vec<(String, String)> {
+    let sources = container.env.iter().flatten().filter_map(|v| v.value_from.as_ref()?.file_key_ref.as_ref());
+    sources.map(|f| (f.volume_name.clone(), f.path.clone())).collect()
+}
+
+/// The container's variables in order: envFrom, env, then the services that neither has set. An env
+/// value may refer to variables before it and to services.
+pub fn environment(
+    pod: &Pod,
+    container: &Container,
+    facts: &NodeFacts,
+    pod_ips: &[String],
+    sources: &EnvSources,
+) -> Result<Vec<(String, String)>, SpecError> {
+    let mut variables = Variables::default();
+    from_whole_objects(pod, container, sources, &mut variables)?;
+    let services: BTreeMap<&str, &str> = sources.services.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    for declared in container.env.iter().flatten() {
+        let literal = declared.value.as_deref().unwrap_or_default();
+        let value = match &declared.value_from {
+            Some(source) if literal.is_empty() => {
+                match from_source(pod, container, facts, pod_ips, sources, &declared.name, source)? {
+                    Some(value) => value,
+                    None => continue,
+                }
+            }
+            _ => expand(literal, |name| variables.get(name).or_else(|| services.get(name).copied())),
+        };
+        variables.set(declared.name.clone(), value)?;
+    }
+    for (name, value) in &sources.services {
+        if variables.get(name).is_none() {
+            variables.set(name.clone(), value.clone())?;
+        }
+    }
+    Ok(variables.list)
+}
+
+fn from_whole_objects(
+    pod: &Pod,
+    container: &Container,
+    sources: &EnvSources,
+    variables: &mut Variables,
+) -> Result<(), SpecError> {
+    for source in container.env_from.iter().flatten() {
+        let prefix = source.prefix.as_deref().unwrap_or_default();
+        if let Some(reference) = &source.config_map_ref {
+            let optional = reference.optional.unwrap_or(false);
+            if let Some(data) = look_up(pod, &sources.config_maps, "configMap", &reference.name, optional)? {
+                for (key, value) in data {
+                    variables.set(format!("{prefix}{key}"), value.clone())?;
+                }
+            }
+        } else if let Some(reference) = &source.secret_ref {
+            let optional = reference.optional.unwrap_or(false);
+            if let Some(data) = look_up(pod, &sources.secrets, "secret", &reference.name, optional)? {
+                for (key, value) in data {
+                    let name = format!("{prefix}{key}");
+                    let value = text(&name, value)?;
+                    variables.set(name, value)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `None`: optional and not there, so that the variable is not set.
+fn from_source(
+    pod: &Pod,
+    container: &Container,
+    facts: &NodeFacts,
+    pod_ips: &[String],
+    sources: &EnvSources,
+    name: &str,
+    source: &EnvVarSource,
+) -> Result<Option<String>, SpecError> {
+    if let Some(reference) = &source.field_ref {
+        downward::field_value(pod, reference, facts, pod_ips).map(Some)
+    } else if let Some(reference) = &source.resource_field_ref {
+        downward::env_resource_value(pod, container, reference, facts).map(Some)
+    } else if let Some(reference) = &source.config_map_key_ref {
+        let optional = reference.optional.unwrap_or(false);
+        let found = look_up(pod, &sources.config_maps, "configMap", &reference.name, optional)?;
+        match found.map(|data| data.get(&reference.key)) {
+            Some(Some(value)) => Ok(Some(value.clone())),
+            Some(None) if !optional => Err(missing_key(pod, "ConfigMap", &reference.name, &reference.key)),
+            _ => Ok(None),
+        }
+    } else if let Some(reference) = &source.secret_key_ref {
+        let optional = reference.optional.unwrap_or(false);
+        let found = look_up(pod, &sources.secrets, "secret", &reference.name, optional)?;
+        match found.map(|data| data.get(&reference.key)) {
+            Some(Some(value)) => text(name, value).map(Some),
+            Some(None) if !optional => Err(missing_key(pod, "Secret", &reference.name, &reference.key)),
+            _ => Ok(None),
+        }
+    } else if let Some(reference) = &source.file_key_ref {
+        let optional = reference.optional.unwrap_or(false);
+        let failed = |why: String| SpecError::EnvFile {
+            name: name.to_owned(),
+            volume: reference.volume_name.clone(),
+            path: reference.path.clone(),
+            why,
+        };
+        let place = (reference.volume_name.clone(), reference.path.clone());
+        let value = match sources.files.get(&place) {
+            Some(Lookup::Found(content)) => file_value(content, &reference.key).map_err(&failed)?,
+            Some(Lookup::Missing) if optional => None,
+            Some(Lookup::Missing) => return Err(failed("it does not exist".to_owned())),
+            Some(Lookup::Unavailable(why)) => return Err(failed(why.clone())),
+            None => return Err(failed("it was not read".to_owned())),
+        };
+        match value {
+            Some(value) => Ok(Some(value)),
+            None if optional => Ok(None),
+            None => Err(failed(format!("it has no key {:?}", reference.key))),
+        }
+    } else {
+        Ok(Some(String::new()))
+    }
+}
+
+fn look_up<'a, T>(
+    pod: &Pod,
+    known: &'a BTreeMap<String, Lookup<T>>,
+    kind: &'static str,
+    name: &str,
+    optional: bool,
+) -> Result<Option<&'a T>, SpecError> {
+    let why = match known.get(name) {
+        Some(Lookup::Found(data)) => return Ok(Some(data)),
+        Some(Lookup::Missing) if optional => return Ok(None),
+        Some(Lookup::Missing) => "it does not exist".to_owned(),
+        Some(Lookup::Unavailable(why)) => why.clone(),
+        None => "no API server is configured".to_owned(),
+    };
+    Err(SpecError::EnvSource { kind, namespace: pod::namespace(pod).to_owned(), name: name.to_owned(), why })
+}
+
+fn missing_key(pod: &Pod, kind: &'static str, name: &str, key: &str) -> SpecError {
+    let namespace = pod::namespace(pod).to_owned();
+    SpecError::EnvKey { key: key.to_owned(), kind, namespace, name: name.to_owned() }
+}
+
+fn text(name: &str, bytes: &[u8]) -> Result<String, SpecError> {
+    let text = std::str::from_utf8(bytes).map(str::to_owned);
+    text.map_err(|_| SpecError::EnvValue { name: name.to_owned(), why: "is not UTF-8 text" })
+}
+
+/// The value of `key` in an environment file: lines `KEY='value'`, where a value may span lines and is
+/// taken literally, and comments after `#`. `Ok(None)`: the key is not there or is empty. Lines after
+/// the key are not looked at.
+pub fn file_value(content: &str, key: &str) -> Result<Option<String>, String> {
+    let mut lines = content.lines().enumerate().map(|(i, line)| (i + 1, line));
+    let blank = [' ', '\t'];
+    while let Some((number, line)) = lines.next() {
+        let line = line.trim_start_matches(blank);
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let problem = |what: &str| Err(format!("line {number}: {what}; write KEY='value'"));
+        let Some((name, value)) = line.split_once('=') else {
+            return problem("there is no '='");
+        };
+        if name.is_empty() {
+            return problem("there is no name before '='");
+        }
+        if name.ends_with(blank) {
+            return problem("there is white space before '='");
+        }
+        // As in a shell, white space after '=' ends an empty value.
+        if value.starts_with(blank) {
+            if name == key {
+                return Ok(None);
+            }
+            continue;
+        }
+        let Some(mut rest) = value.strip_prefix('\'') else {
+            return problem("the value is not in single quotes");
+        };
+        let mut collected = String::new();
+        let after = loop {
+            if let Some((end, after)) = rest.split_once('\'') {
+                collected.push_str(end);
+                break after.trim_start_matches(blank);
+            }
+            collected.push_str(rest);
+            collected.push('\n');
+            match lines.next() {
+                Some((_, next)) => rest = next,
+                None => return problem("the quote is never closed"),
+            }
+        };
+        if !after.is_empty() && !after.starts_with('#') {
+            return problem("there is text after the closing quote");
+        }
+        if name == key {
+            return Ok(Some(collected).filter(|v| !v.is_empty()));
+        }
+    }
+    Ok(None)
+}
