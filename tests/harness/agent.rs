@@ -1,0 +1,189 @@
+//! The built `ferrolet` on a node, as a systemd unit would run it.
+//!
+//! It runs in the node's mount namespace with everything it writes below the node's folder, so that agents of several
+//! tests don't meet. Used from the thread of one test; dropping it kills the process.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::{Node, node::show_end_of, wait};
+
+/// A running agent.
+pub(crate) struct Agent<'node> {
+    node: &'node Node,
+    process: Child,
+    healthz: u16,
+}
+
+impl<'node> Agent<'node> {
+    /// Starts the agent with the harness' configuration and waits until it says that it is healthy.
+    pub(crate) fn start(node: &'node Node) -> Agent<'node> {
+        Agent::start_with(node, |_| ())
+    }
+
+    /// The same, with the KubeletConfiguration changed by `change` first.
+    pub(crate) fn start_with(node: &'node Node, change: impl FnOnce(&mut Value)) -> Agent<'node> {
+        let agent = Agent::spawn(node, change);
+        agent.wait_healthy();
+        agent
+    }
+
+    /// The same, without waiting.
+    pub(crate) fn spawn(node: &'node Node, change: impl FnOnce(&mut Value)) -> Agent<'node> {
+        let healthz = free_port();
+        fs::create_dir_all(node.path("manifests")).expect("make the manifest folder");
+        let mut config = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "staticPodPath": node.path("manifests"),
+            "podLogsDir": node.path("pod-logs"),
+            "containerRuntimeEndpoint": node.endpoint(),
+            "healthzPort": healthz,
+            "enableServer": false,
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": format!("/{}", node.name()),
+            "failCgroupV1": false,
+            "failSwapOn": false,
+            // A test machine may not let anyone lower it.
+            "oomScoreAdj": 0,
+        });
+        change(&mut config);
+        fs::write(node.path("kubelet.json"), config.to_string()).expect("write the configuration");
+        let log = fs::File::options().create(true).append(true).open(node.path("ferrolet.log")).expect("open the log");
+        let process = node
+            .command(env!("CARGO_BIN_EXE_ferrolet"))
+            .arg("--config")
+            .arg(node.path("kubelet.json"))
+            .arg("--root-dir")
+            .arg(node.path("kubelet"))
+            .args(["--hostname-override", "node", "-v", "4"])
+            .stdout(log.try_clone().expect("share the log"))
+            .stderr(log)
+            .spawn()
+            .expect("start the agent");
+        fs::write(node.path("ferrolet.pid"), process.id().to_string()).expect("write the process id");
+        Agent { node, process, healthz }
+    }
+
+    /// Waits until /healthz answers 200.
+    pub(crate) fn wait_healthy(&self) {
+        wait::until("a healthy agent", Duration::from_secs(10), || match get(self.healthz, "/healthz")? {
+            (200, _) => Ok(()),
+            (status, body) => Err(format!("/healthz answered {status}: {body}")),
+        });
+    }
+
+    /// What /healthz answers now: status and body.
+    pub(crate) fn healthz(&self) -> Result<(u16, String), String> {
+        get(self.healthz, "/healthz")
+    }
+
+    /// The agent's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Where the agent keeps its state.
+    pub(crate) fn root_dir(&self) -> PathBuf {
+        self.node.path("kubelet")
+    }
+
+    /// Kills the agent with SIGKILL and waits for its end.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    /// Asks the agent to end with SIGTERM, and gives how it ended.
+    pub(crate) fn terminate(mut self) -> ExitStatus {
+        let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("send SIGTERM to the agent");
+        wait::until("the agent's end after SIGTERM", Duration::from_secs(10), || {
+            self.process.try_wait().map_err(|err| err.to_string())?.ok_or_else(|| "it still runs".to_owned())
+        })
+    }
+
+    /// Runs one of the tools against this agent (`ps`, `logs` …) and gives what it printed on success, else what it said.
+    pub(crate) fn tool(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = self.node.command(env!("CARGO_BIN_EXE_ferrolet"));
+        command.args(&arguments[..1]).arg("--root-dir").arg(self.root_dir()).args(&arguments[1..]);
+        let output = command.stderr(Stdio::piped()).output().map_err(|err| err.to_string())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// Puts a manifest into the static pod folder under `name`, in one step, over an older one.
+    pub(crate) fn put_manifest(&self, name: &str, text: &str) {
+        let folder = self.node.path("manifests");
+        let half = folder.join(format!(".{name}.half"));
+        fs::write(&half, text).expect("write a manifest");
+        fs::rename(half, folder.join(name)).expect("rename a manifest");
+    }
+
+    /// Takes a manifest away.
+    pub(crate) fn remove_manifest(&self, name: &str) {
+        fs::remove_file(self.node.path("manifests").join(name)).expect("remove a manifest");
+    }
+
+    /// All that this agent and those before it on the node have logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.node.path("ferrolet.log")
+    }
+
+    fn end(&mut self) {
+        // Both fail only when the process has ended already.
+        drop(self.process.kill());
+        drop(self.process.wait());
+        drop(fs::remove_file(self.node.path("ferrolet.pid")));
+    }
+}
+
+impl Drop for Agent<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            show_end_of(&self.log_path());
+        }
+        self.end();
+    }
+}
+
+/// A port on loopback that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port");
+    listener.local_addr().expect("the port").port()
+}
+
+/// A GET on loopback: status and body.
+pub(crate) fn get(port: u16, path: &str) -> Result<(u16, String), String> {
+    let answer = exchange(port, path).map_err(|err| format!("GET :{port}{path}: {err}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| format!("not HTTP: {answer:?}"))?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.ok_or_else(|| format!("no status in {head:?}"))?, body.to_owned()))
+}
+
+fn exchange(port: u16, path: &str) -> std::io::Result<String> {
+    let limit = Duration::from_secs(2);
+    let mut stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), limit)?;
+    stream.set_read_timeout(Some(limit))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(1 << 20).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Reads a file of the node as a process of the node sees it, mounts and all.
+pub(crate) fn read_inside(node: &Node, path: &Path) -> String {
+    let output = node.command("cat").arg(path).output().expect("start cat");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

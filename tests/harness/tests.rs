@@ -1,0 +1,87 @@
+//! The harness on trial, with no agent: both containerds run a pod, survive a kill of containerd, and leave nothing behind.
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use serde_json::json;
+
+use super::{
+    Containerd, Node,
+    agent::{free_port, get},
+    wait,
+};
+
+/// Runs the web image in a pod with crictl and gives the port on loopback that it answers on.
+fn run_web_pod(node: &Node) -> u16 {
+    let port = free_port();
+    let pod = json!({
+        "metadata": { "name": "web", "namespace": "default", "uid": "web-uid", "attempt": 0 },
+        "log_directory": node.path("pod-logs/web"),
+        "port_mappings": [{ "host_port": port, "container_port": 8080, "protocol": 0 }],
+        "linux": { "cgroup_parent": format!("/{}/podweb", node.name()) },
+    });
+    let container = json!({
+        "metadata": { "name": "web", "attempt": 0 },
+        "image": { "image": "localhost/ferrolet/web:1" },
+        "envs": [{ "key": "GREETING", "value": "good morning" }],
+        "log_path": "web.log",
+        "linux": {},
+    });
+    let write = |name: &str, value: &serde_json::Value| {
+        fs::write(node.path(name), value.to_string()).expect("write what crictl reads");
+        node.path(name).display().to_string()
+    };
+    let (container, pod) = (write("container.json", &container), write("pod.json", &pod));
+    node.crictl(&["run", "--no-pull", &container, &pod]);
+    port
+}
+
+fn wait_for_greeting(port: u16) {
+    wait::until("the web pod's answer", Duration::from_secs(5), || match get(port, "/")? {
+        (200, body) if body.starts_with("good morning") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+/// What is to be seen of a node from outside of it: bridge, cgroups, mounts, rules.
+fn traces(name: &str, folder: &Path) -> String {
+    let script = r#"
+        ip -o link show "$0" 2>/dev/null
+        iptables-save -t nat | grep -F "name: \\\"$0\\\""
+        find /sys/fs/cgroup -type d -path "*/$0*"
+        grep -F "$1" /proc/mounts
+        grep -alF -f - /proc/[0-9]*/cmdline <<<"$1" | grep -v "/$$/"
+        ls /var/lib/cni/results | grep -F "$0"
+        ls -d "$1"
+    "#;
+    let output = Command::new("bash").args(["-c", script, name]).arg(folder).output().expect("start bash");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn a_pod_runs_and_leaves_nothing(kind: Containerd) {
+    let node = Node::start(kind);
+    let port = run_web_pod(&node);
+    wait_for_greeting(port);
+
+    node.kill_containerd();
+    wait_for_greeting(port);
+    node.start_containerd();
+    assert_eq!(node.containers(&["--state", "running"]).len(), 1);
+
+    let (name, folder) = (node.name().to_owned(), node.path(""));
+    let while_it_runs = traces(&name, &folder);
+    for trace in ["state UP", "HOSTPORT", "podweb", "cmdline", "-eth0"] {
+        assert!(while_it_runs.contains(trace), "the search for traces does not see {trace}:\n{while_it_runs}");
+    }
+    drop(node);
+    assert_eq!(traces(&name, &folder), "");
+}
+
+#[test]
+fn a_pod_on_the_distributions_containerd_leaves_nothing() {
+    a_pod_runs_and_leaves_nothing(Containerd::System);
+}
+
+#[test]
+fn a_pod_on_containerd_2_leaves_nothing() {
+    a_pod_runs_and_leaves_nothing(Containerd::Two);
+}
