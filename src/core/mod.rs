@@ -8,6 +8,7 @@ pub mod defaults;
 pub mod mux;
 pub mod node;
 pub mod plan;
+pub mod images;
 pub mod qos;
 pub mod spec;
 pub mod status;
