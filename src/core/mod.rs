@@ -5,10 +5,10 @@
 pub mod admit;
 pub mod backoff;
 pub mod defaults;
+pub mod images;
 pub mod mux;
 pub mod node;
 pub mod plan;
-pub mod images;
 pub mod qos;
 pub mod spec;
 pub mod status;
