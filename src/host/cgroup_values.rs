@@ -81,7 +81,8 @@ pub(super) fn apply(
 ) -> Result<(), HostError> {
     let v2 = version == CgroupVersion::V2;
     let has = |controller: &str, file: &str| controllers.contains(controller) && folder.join(file).exists();
-    let failed = |what: String| move |source| HostError::CgroupValue { what, path: folder.to_path_buf(), source };
+    let failed =
+        |what: String| move |e| HostError::CgroupValue { what, path: folder.to_path_buf(), source: Box::new(e) };
 
     if let Some(shares) = values.cpu_shares
         && has("cpu", if v2 { "cpu.weight" } else { "cpu.shares" })
@@ -148,10 +149,10 @@ fn set_bandwidth(v2: bool, folder: &Path, values: &CgroupValues) -> Result<(), H
     if quota.is_none() && period.is_none() {
         return Ok(());
     }
-    let failed = |source| HostError::CgroupValue {
+    let failed = |e| HostError::CgroupValue {
         what: format!("cpu quota {quota:?} period {period:?}"),
         path: folder.to_path_buf(),
-        source,
+        source: Box::new(e),
     };
     if v2 {
         return cpu.set_cfs_quota_and_period(quota, period).map_err(failed);

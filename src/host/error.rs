@@ -28,7 +28,7 @@ pub enum HostError {
         /// Folder of the cgroup.
         path: PathBuf,
         /// The kernel's answer as cgroups-rs tells it.
-        source: cgroups_rs::error::Error,
+        source: Box<cgroups_rs::error::Error>,
     },
     /// A file is larger than anyone expects it to be.
     #[error("{} is larger than {limit} bytes", path.display())]

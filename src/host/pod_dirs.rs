@@ -15,7 +15,7 @@
 //! ```
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -307,21 +307,6 @@ pub fn prune_log_links(folder: &Path) -> Result<usize, HostError> {
         }
     }
     Ok(removed)
-}
-
-/// Writes a small file that readers see whole or not at all.
-pub fn write_small(path: &Path, content: &[u8], mode: u32) -> Result<(), HostError> {
-    let failed = |e| HostError::io("write", path, e);
-    let temporary = path.with_extension(format!("tmp-{}", random_hex()));
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(failed)?;
-    let written = file
-        .set_permissions(fs::Permissions::from_mode(mode))
-        .and_then(|()| file.write_all(content))
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|e| {
-        let _ = fs::remove_file(&temporary);
-        failed(e)
-    })
 }
 
 fn name<'a>(op: &'static str, text: &'a str) -> Result<&'a str, HostError> {

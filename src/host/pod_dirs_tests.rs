@@ -181,14 +181,3 @@ fn log_links_are_replaced_and_dead_ones_pruned() {
     assert!(link_log(&folder, "../b.log", &target).is_err());
     assert_eq!(prune_log_links(&dir.path().join("none")).unwrap(), 0);
 }
-
-#[test]
-fn a_small_file_is_replaced_whole() {
-    let (dir, _) = dirs();
-    let path = dir.path().join("ready");
-    write_small(&path, b"one", 0o640).unwrap();
-    write_small(&path, b"two", 0o600).unwrap();
-    assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"two".to_vec(), 0o600));
-    assert!(write_small(&dir.path().join("none/x"), b"", 0o600).is_err());
-    assert_eq!(names_in(dir.path()), ["logs", "ready", "root"]);
-}
