@@ -268,3 +268,188 @@ pub fn file_value(content: &str, key: &str) -> Result<Option<String>, String> {
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn sources() -> EnvSources {
+        let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let secret = [("token".to_owned(), b"s3".to_vec()), ("blob".to_owned(), vec![0xff])];
+        EnvSources {
+            services: vec![("DB_HOST".into(), "10.0.0.1".into()), ("A".into(), "service".into())],
+            config_maps: [
+                ("cm".to_owned(), Lookup::Found(map(&[("a", "1"), ("b", "2")]))),
+                ("gone".to_owned(), Lookup::Missing),
+                ("far".to_owned(), Lookup::Unavailable("the API server does not answer".into())),
+            ]
+            .into(),
+            secrets: [("s".to_owned(), Lookup::Found(secret.into())), ("gone".to_owned(), Lookup::Missing)].into(),
+            files: [
+                (("v".to_owned(), "env".to_owned()), Lookup::Found("# x\nK='one'\nEMPTY=''\n".to_owned())),
+                (("v".to_owned(), "gone".to_owned()), Lookup::Missing),
+                (("v".to_owned(), "bad".to_owned()), Lookup::Found("K=one\n".to_owned())),
+            ]
+            .into(),
+        }
+    }
+
+    fn run(env: Value, env_from: Value) -> Result<Vec<(String, String)>, SpecError> {
+        let container: Container =
+            serde_json::from_value(json!({"name": "c", "env": env, "envFrom": env_from})).expect("a container");
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns"}})).expect("a pod");
+        environment(&pod, &container, &NodeFacts::default(), &["10.0.0.9".to_owned()], &sources())
+    }
+
+    /// `expect`: variables as `NAME=value`, services left out; or the error's text.
+    fn check(env: Value, env_from: Value, expect: Result<&[&str], &str>) {
+        let got = run(env.clone(), env_from.clone()).map_err(|e| e.to_string());
+        let got = got.map(|all| {
+            let own = all.iter().filter(|(name, value)| name != "DB_HOST" && value != "service");
+            own.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        });
+        let expect = expect.map(|all| all.iter().map(|v| (*v).to_owned()).collect()).map_err(str::to_owned);
+        assert_eq!(got, expect, "{env} {env_from}");
+    }
+
+    #[test]
+    fn variables_refer_to_earlier_ones_and_to_services() {
+        check(
+            json!([
+                {"name": "ONE", "value": "1"}, {"name": "TWO", "value": "$(ONE)2-$(THREE)-$(DB_HOST)"},
+                {"name": "THREE", "value": "$$(ONE)"}, {"name": "ONE", "value": "again $(ONE)"}, {"name": "NONE"},
+                {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            ]),
+            json!([]),
+            Ok(&["ONE=again 1", "TWO=12-$(THREE)-10.0.0.1", "THREE=$(ONE)", "NONE=", "IP=10.0.0.9"]),
+        );
+        // The container's own setting hides the service of the same name, also for those after it.
+        check(
+            json!([{"name": "X", "value": "$(A)."}, {"name": "A", "value": "own"}, {"name": "Y", "value": "$(A)"}]),
+            json!([]),
+            Ok(&["X=service.", "A=own", "Y=own"]),
+        );
+    }
+
+    #[test]
+    fn whole_objects_come_first_and_are_overridden() {
+        check(
+            json!([{"name": "P_a", "value": "x$(P_b)"}]),
+            json!([{"prefix": "P_", "configMapRef": {"name": "cm"}}, {"configMapRef": {"name": "gone", "optional": true}}]),
+            Ok(&["P_a=x2", "P_b=2"]),
+        );
+        check(
+            json!([]),
+            json!([{"configMapRef": {"name": "gone"}}]),
+            Err("couldn't get configMap ns/gone: it does not exist"),
+        );
+        check(
+            json!([]),
+            json!([{"secretRef": {"name": "nobody-looked", "optional": true}}]),
+            Err("couldn't get secret ns/nobody-looked: no API server is configured"),
+        );
+        check(
+            json!([]),
+            json!([{"secretRef": {"name": "s"}}]),
+            Err("environment variable blob: its value is not UTF-8 text"),
+        );
+    }
+
+    #[test]
+    fn keys_of_objects_and_files() {
+        let key = |kind: &str, name: &str, key: &str, optional: bool| json!([{"name": "V", "valueFrom": {kind: {"name": name, "key": key, "optional": optional}}}]);
+        let file = |path: &str, key: &str, optional: bool| {
+            json!([{"name": "V", "valueFrom": {"fileKeyRef":
+                {"volumeName": "v", "path": path, "key": key, "optional": optional}}}])
+        };
+        let none: Result<&[&str], &str> = Ok(&[]);
+        for (env, expect) in [
+            (key("configMapKeyRef", "cm", "a", false), Ok(&["V=1"][..])),
+            (key("configMapKeyRef", "cm", "zz", false), Err("couldn't find key zz in ConfigMap ns/cm")),
+            (key("configMapKeyRef", "cm", "zz", true), none),
+            (key("configMapKeyRef", "gone", "a", true), none),
+            (
+                key("configMapKeyRef", "far", "a", true),
+                Err("couldn't get configMap ns/far: the API server does not answer"),
+            ),
+            (key("secretKeyRef", "s", "token", false), Ok(&["V=s3"][..])),
+            (key("secretKeyRef", "s", "zz", false), Err("couldn't find key zz in Secret ns/s")),
+            (key("secretKeyRef", "gone", "zz", true), none),
+            (file("env", "K", false), Ok(&["V=one"][..])),
+            (file("env", "EMPTY", true), none),
+            (file("env", "ZZ", true), none),
+            (
+                file("env", "ZZ", false),
+                Err("environment variable V: file \"env\" of volume \"v\": it has no key \"ZZ\""),
+            ),
+            (file("gone", "K", true), none),
+            (file("gone", "K", false), Err("environment variable V: file \"gone\" of volume \"v\": it does not exist")),
+            (
+                file("bad", "K", true),
+                Err(
+                    "environment variable V: file \"bad\" of volume \"v\": line 1: the value is not in single quotes; write KEY='value'",
+                ),
+            ),
+            (
+                file("unread", "K", true),
+                Err("environment variable V: file \"unread\" of volume \"v\": it was not read"),
+            ),
+        ] {
+            check(env, json!([]), expect);
+        }
+    }
+
+    #[test]
+    fn environment_files() {
+        for (content, expect) in [
+            ("K='v'", Ok(Some("v"))),
+            ("  K='v' # note", Ok(Some("v"))),
+            ("\n# K='no'\nJ='x'\nK='a b$(c)\\n\"'\n", Ok(Some("a b$(c)\\n\""))),
+            ("K='one\ntwo'\n", Ok(Some("one\ntwo"))),
+            ("K='v'\nnonsense", Ok(Some("v"))),
+            ("K='v'\r\n", Ok(Some("v"))),
+            ("K= 'v'", Ok(None)),
+            ("J= x\nK='v'", Ok(Some("v"))),
+            ("K=''", Ok(None)),
+            ("", Ok(None)),
+            ("nonsense\nK='v'", Err(1)),
+            ("='v'", Err(1)),
+            ("\nK ='v'", Err(2)),
+            ("K=v", Err(1)),
+            ("K='v'w", Err(1)),
+            ("K='v", Err(1)),
+        ] {
+            let got = file_value(content, "K");
+            match (expect, &got) {
+                (Ok(value), Ok(found)) => assert_eq!(found.as_deref(), value, "{content:?}"),
+                (Err(line), Err(problem)) => {
+                    assert!(problem.starts_with(&format!("line {line}: ")), "{content:?} {problem}")
+                }
+                _ => panic!("{content:?}: {got:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn files_wanted_are_named_once_per_variable() {
+        let container: Container = serde_json::from_value(json!({"name": "c", "env": [
+            {"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}, {"name": "B", "value": "x"},
+        ]}))
+        .expect("a container");
+        assert_eq!(files_wanted(&container), [("v".to_owned(), "p".to_owned())]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_is_read_or_refused(content in "[K='# \\n\\t]{0,60}") {
+            let _ = file_value(&content, "K");
+        }
+
+        #[test]
+        fn a_value_without_quotes_comes_back(value in "[^'\\r]{1,40}") {
+            prop_assert_eq!(file_value(&format!("A='x'\nK='{value}'\n"), "K"), Ok(Some(value)));
+        }
+    }
+}

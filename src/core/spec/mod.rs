@@ -26,6 +26,8 @@ mod names;
 mod resources;
 mod sandbox;
 mod security;
+#[cfg(test)]
+mod tests;
 
 pub use container::{container_spec, subpaths};
 pub use error::{CONTAINER_CONFIG_ERROR, SANDBOX_CONFIG_ERROR, SpecError};

@@ -201,3 +201,222 @@ fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool, Spe
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::runtime::{IdMapping, Image, ImageSpec};
+    use crate::core::spec::env::EnvSources;
+    use crate::core::spec::{HandlerFeatures, UserNamespace, container_spec, subpaths};
+    use serde_json::{Value, json};
+
+    const IDS: IdMapping = IdMapping { host_id: 65536, container_id: 0, length: 65536 };
+
+    fn facts(can_recurse: bool) -> NodeFacts {
+        let features = HandlerFeatures { recursive_read_only_mounts: can_recurse, user_namespaces: true };
+        NodeFacts {
+            root_dir: "/r".into(),
+            selinux: true,
+            handlers: [(String::new(), features)].into(),
+            ..NodeFacts::default()
+        }
+    }
+
+    fn run(container: Value, spec: Value, pod_ips: &[&str], can_recurse: bool) -> Result<Vec<Mount>, SpecError> {
+        let mut spec = spec;
+        let mut container = container;
+        container["name"] = json!("c");
+        container["env"] =
+            json!([{"name": "DIR", "value": "d"}, {"name": "UP", "value": ".."}, {"name": "NIL", "value": ""}]);
+        spec["containers"] = json!([container]);
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec})).expect("a pod");
+        let own =
+            |path: &str, read_only| VolumeSource::Path { host_path: path.into(), read_only, selinux_relabel: true };
+        let volumes = BTreeMap::from([
+            ("data".to_owned(), own("/r/data", false)),
+            ("conf".to_owned(), own("/r/conf", true)),
+            (
+                "host".to_owned(),
+                VolumeSource::Path { host_path: "/srv".into(), read_only: false, selinux_relabel: false },
+            ),
+            ("img".to_owned(), VolumeSource::Image(ImageSpec { image: "sha256:1".into(), ..ImageSpec::default() })),
+        ]);
+        let ips: Vec<String> = pod_ips.iter().map(|ip| (*ip).to_owned()).collect();
+        let namespace: UserNamespace = (vec![IDS], vec![IDS]);
+        let mut inputs = ContainerInputs {
+            attempt: 0,
+            image: &Image::default(),
+            image_ref: "",
+            runtime_handler: "",
+            pod_ips: &ips,
+            volumes: &volumes,
+            subpaths: &BTreeMap::new(),
+            etc_hosts: Some("/r/etc-hosts"),
+            termination_log: Some("/r/log"),
+            target: None,
+            user_namespace: Some(&namespace),
+            env: &EnvSources::default(),
+        };
+        let facts = facts(can_recurse);
+        let container = &pod::app_containers(&pod)[0];
+        let bound = subpaths(&pod, container, &facts, &inputs)?;
+        let bound: BTreeMap<usize, String> = bound
+            .into_iter()
+            .map(|s| (s.mount_index, format!("{} <- {}:{}", s.bind_path, s.volume_path, s.path)))
+            .collect();
+        inputs.subpaths = &bound;
+        Ok(container_spec(&pod, container, &facts, &inputs)?.mounts)
+    }
+
+    fn line(m: &Mount) -> String {
+        let source = m.image.as_ref().map_or(m.host_path.clone(), |i| format!("{}:{}", i.image, m.image_sub_path));
+        let mut text = format!("{} = {source}", m.container_path);
+        for (word, is_set) in [
+            ("ro", m.readonly),
+            ("rro", m.recursive_read_only),
+            ("relabel", m.selinux_relabel),
+            ("slave", m.propagation == Propagation::HostToContainer),
+            ("shared", m.propagation == Propagation::Bidirectional),
+            ("mapped", m.uid_mappings == [IDS] && m.gid_mappings == [IDS]),
+        ] {
+            if is_set {
+                text.push_str(&format!(" {word}"));
+            }
+        }
+        text
+    }
+
+    fn check(mounts: Value, expect: Result<&[&str], &str>) {
+        let got = run(json!({"volumeMounts": mounts}), json!({}), &[], true);
+        let got = got.map(|all| all.iter().map(line).collect::<Vec<_>>()).map_err(|e| e.to_string());
+        let expect = expect.map(|all| all.iter().map(|l| (*l).to_owned()).collect()).map_err(str::to_owned);
+        assert_eq!(got, expect, "{mounts}");
+    }
+
+    #[test]
+    fn volumes_and_their_modes() {
+        check(
+            json!([
+                {"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "b", "readOnly": true},
+                {"name": "conf", "mountPath": "/c"}, {"name": "host", "mountPath": "/d", "mountPropagation": "HostToContainer"},
+                {"name": "host", "mountPath": "/e", "mountPropagation": "Bidirectional"},
+                {"name": "host", "mountPath": "/f", "mountPropagation": "None"},
+                {"name": "img", "mountPath": "/g", "subPath": "x/y"},
+            ]),
+            Ok(&[
+                "/a = /r/data relabel",
+                "/b = /r/data ro",
+                "/c = /r/conf ro relabel",
+                "/d = /srv slave",
+                "/e = /srv shared",
+                "/f = /srv",
+                "/g = sha256:1:x/y ro",
+            ]),
+        );
+        check(
+            json!([{"name": "nope", "mountPath": "/a"}]),
+            Err("cannot find volume \"nope\" to mount into container \"c\""),
+        );
+        check(
+            json!([{"name": "data", "mountPath": "/a", "mountPropagation": "Odd"}]),
+            Err("volumeMounts[].mountPropagation: \"Odd\" is unknown; use None, HostToContainer or Bidirectional"),
+        );
+    }
+
+    #[test]
+    fn sub_paths_stay_in_their_volume() {
+        let sub = |key: &str, path: &str| json!([{"name": "host", "mountPath": "/x"}, {"name": "data", "mountPath": "/a", key: path}]);
+        let bound = |path: &str| format!("/a = /r/pods/u/volume-subpaths/data/c/1 <- /r/data:{path} relabel");
+        for (key, path, expect) in [
+            ("subPath", "deep/er", Ok("deep/er")),
+            ("subPath", "$(DIR)", Ok("$(DIR)")),
+            ("subPath", "a..b", Ok("a..b")),
+            ("subPathExpr", "x/$(DIR)/$$(DIR)", Ok("x/d/$(DIR)")),
+            ("subPath", "../x", Err("subPath \"../x\" must be relative")),
+            ("subPath", "a/..", Err("subPath \"a/..\" must be relative")),
+            ("subPath", "/etc", Err("subPath \"/etc\" must be relative")),
+            ("subPathExpr", "$(UP)/x", Err("subPath \"../x\" must be relative")),
+            ("subPathExpr", "$(NOPE)/$(NIL)", Err("subPathExpr needs a value for NIL, NOPE")),
+        ] {
+            match expect {
+                Ok(path_in_volume) => check(sub(key, path), Ok(&["/x = /srv", &bound(path_in_volume)])),
+                Err(part) => {
+                    let got = run(json!({"volumeMounts": sub(key, path)}), json!({}), &[], true);
+                    assert!(got.as_ref().is_err_and(|e| e.to_string().contains(part)), "{key} {path}: {got:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sub_path_that_was_not_bound_is_refused() {
+        let pod = Pod::default();
+        let mount = json!({"name": "c", "volumeMounts": [{"name": "data", "mountPath": "/a", "subPath": "x"}]});
+        let container: Container = serde_json::from_value(mount).expect("a container");
+        let source = VolumeSource::Path { host_path: "/r".into(), read_only: false, selinux_relabel: false };
+        let inputs = ContainerInputs {
+            attempt: 0,
+            image: &Image::default(),
+            image_ref: "",
+            runtime_handler: "",
+            pod_ips: &[],
+            volumes: &[("data".to_owned(), source)].into(),
+            subpaths: &BTreeMap::new(),
+            etc_hosts: None,
+            termination_log: None,
+            target: None,
+            user_namespace: None,
+            env: &EnvSources::default(),
+        };
+        let got = mounts(&pod, &container, &NodeFacts::default(), &inputs, &BTreeMap::new());
+        assert!(matches!(got, Err(SpecError::SubPathNotPrepared { .. })), "{got:?}");
+    }
+
+    #[test]
+    fn recursive_read_only() {
+        for (mode, read_only, propagation, supported, expect) in [
+            ("Disabled", false, "None", true, Some(false)),
+            ("IfPossible", true, "None", true, Some(true)),
+            ("IfPossible", true, "None", false, Some(false)),
+            ("IfPossible", false, "None", true, None),
+            ("Enabled", true, "None", true, Some(true)),
+            ("Enabled", true, "None", false, None),
+            ("Enabled", true, "HostToContainer", true, None),
+            ("Enabled", false, "None", true, None),
+            ("Odd", true, "None", true, None),
+        ] {
+            let mount = json!([{"name": "host", "mountPath": "/a", "readOnly": read_only, "recursiveReadOnly": mode,
+                                "mountPropagation": propagation}]);
+            let got = run(json!({"volumeMounts": mount}), json!({}), &[], supported);
+            assert_eq!(got.as_ref().ok().map(|m| m[0].recursive_read_only), expect, "{mount} {supported}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn the_hosts_file_and_the_termination_message() {
+        let hosts = "/etc/hosts = /r/etc-hosts relabel";
+        let log = "/dev/log = /r/log relabel";
+        for (container, spec, ips, expect) in [
+            (json!({}), json!({}), &[][..], vec![]),
+            (json!({}), json!({}), &["10.0.0.9"][..], vec![hosts]),
+            (json!({}), json!({"hostNetwork": true}), &[][..], vec![hosts]),
+            (
+                json!({"volumeMounts": [{"name": "host", "mountPath": "/etc/hosts"}]}),
+                json!({}),
+                &["10.0.0.9"][..],
+                vec!["/etc/hosts = /srv"],
+            ),
+            (json!({"terminationMessagePath": "dev/log"}), json!({}), &[][..], vec![log]),
+            (
+                json!({"terminationMessagePath": "/dev/log"}),
+                json!({"hostUsers": false}),
+                &["10.0.0.9"][..],
+                vec!["/etc/hosts = /r/etc-hosts relabel mapped", "/dev/log = /r/log relabel mapped"],
+            ),
+        ] {
+            let got = run(container.clone(), spec.clone(), ips, true).expect("mounts");
+            assert_eq!(got.iter().map(line).collect::<Vec<_>>(), expect, "{container} {spec}");
+        }
+    }
+}

@@ -94,3 +94,61 @@ fn protocol(port: &ContainerPort) -> Result<Protocol, SpecError> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn host_ports_of_apps_and_sidecars() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {
+            "initContainers": [
+                {"name": "i", "ports": [{"containerPort": 1, "hostPort": 1}]},
+                {"name": "s", "restartPolicy": "Always", "ports": [{"containerPort": 2, "hostPort": 3, "protocol": "SCTP"}]},
+            ],
+            "containers": [{"name": "c", "ports": [
+                {"name": "dns", "containerPort": 53, "hostPort": 53, "protocol": "UDP", "hostIP": "::1"},
+                {"name": "dns", "containerPort": 54},
+                {"containerPort": 80, "hostPort": 8080}, {"containerPort": 80, "hostPort": 8080},
+                {"containerPort": 80, "hostPort": 8081},
+            ]}],
+        }}))
+        .expect("a pod");
+        let got = port_mappings(&pod).expect("mappings");
+        let got: Vec<_> = got.iter().map(|m| (m.protocol, m.container_port, m.host_port, m.host_ip.as_str())).collect();
+        let expect = [
+            (Protocol::Udp, 53, 53, "::1"),
+            (Protocol::Tcp, 80, 8080, ""),
+            (Protocol::Tcp, 80, 8081, ""),
+            (Protocol::Sctp, 2, 3, ""),
+        ];
+        assert_eq!(got, expect);
+    }
+
+    #[test]
+    fn sysctls_are_told_with_dots() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {
+            "containers": [], "securityContext": {"sysctls": [{"name": "net/ipv4/conf/eno2.1/x", "value": "1"}]},
+        }}))
+        .expect("a pod");
+        let (spec, warnings) = sandbox_spec(&pod, &NodeFacts::default(), &SandboxInputs::default()).expect("a sandbox");
+        assert_eq!(
+            spec.sysctls.into_iter().collect::<Vec<_>>(),
+            [("net.ipv4.conf.eno2/1.x".to_owned(), "1".to_owned())]
+        );
+        assert_eq!(warnings.iter().map(|w| w.reason).collect::<Vec<_>>(), ["MissingClusterDNS"]);
+    }
+
+    #[test]
+    fn a_bad_hostname_stops_a_pod_but_not_one_with_host_networking() {
+        for (host_network, good) in [(false, false), (true, true)] {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {
+                "containers": [], "hostname": "Not_A_Label", "hostNetwork": host_network,
+            }}))
+            .expect("a pod");
+            let got = sandbox_spec(&pod, &NodeFacts::default(), &SandboxInputs::default());
+            assert_eq!(got.is_ok(), good, "{got:?}");
+        }
+    }
+}
