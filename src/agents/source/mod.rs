@@ -1,0 +1,12 @@
+//! Where static pods come from: manifest files and a manifest URL.
+//!
+//! Threads `src-file` and `src-http`, one actor each; shared here is the way from a manifest's bytes to
+//! a pod that the rest of the house takes for one from the API server. A source sends its full set and
+//! only when it changed; it never sends an empty set because it could not look.
+
+pub mod decode;
+pub mod file;
+pub mod folder;
+pub mod identity;
+pub mod manifest;
+pub mod watch;
