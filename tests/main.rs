@@ -3,5 +3,8 @@
 //! One binary, because the C core of gRPC links slowly. The modules in reading order; README.md,
 //! "Tests", tells what each ring is for. Unit tests stand beside the code and not here.
 
+mod fakes;
 mod harness;
+mod it_cri;
+mod it_cri_faults;
 mod tidy;

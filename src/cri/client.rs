@@ -199,16 +199,17 @@ impl Client {
         self.checked(&rpc::RUN_POD_SANDBOX, &object, given_id(answer.pod_sandbox_id).map(SandboxId::from))
     }
 
-    /// Stops a sandbox and everything in it, and gives its network back. Repeats are harmless.
+    /// Stops a sandbox and everything in it, and gives its network back. One that is stopped or gone is
+    /// fine: containerd 1.6 calls that an error, CRI and containerd 2 do not.
     pub fn stop_pod_sandbox(&self, id: &SandboxId, cancel: &Cancel) -> Result<(), CriError> {
         let request = proto::StopPodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
-        self.call(&rpc::STOP_POD_SANDBOX, &request, id.as_str(), cancel).map(drop)
+        gone_is_fine(self.call(&rpc::STOP_POD_SANDBOX, &request, id.as_str(), cancel))
     }
 
-    /// Removes a sandbox with its containers. Repeats are harmless.
+    /// Removes a sandbox with its containers. One that is gone is fine.
     pub fn remove_pod_sandbox(&self, id: &SandboxId, cancel: &Cancel) -> Result<(), CriError> {
         let request = proto::RemovePodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
-        self.call(&rpc::REMOVE_POD_SANDBOX, &request, id.as_str(), cancel).map(drop)
+        gone_is_fine(self.call(&rpc::REMOVE_POD_SANDBOX, &request, id.as_str(), cancel))
     }
 
     /// The pod's resources have changed (in-place resize); runtimes before 2025 do not have this call.
@@ -277,17 +278,18 @@ impl Client {
     }
 
     /// Asks a container to end and kills it after `grace` (whole seconds, rounded up; zero kills at
-    /// once). Returns when it has ended; its deadline is `grace` plus the usual one.
+    /// once). Returns when it has ended; its deadline is `grace` plus the usual one. One that has ended or
+    /// is gone is fine.
     pub fn stop_container(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), CriError> {
         let timeout = to_wire::seconds(grace);
         let request = proto::StopContainerRequest { container_id: id.to_string(), timeout, ..Default::default() };
-        self.call_longer(&rpc::STOP_CONTAINER, &request, id.as_str(), grace, cancel).map(drop)
+        gone_is_fine(self.call_longer(&rpc::STOP_CONTAINER, &request, id.as_str(), grace, cancel))
     }
 
-    /// Removes a container, killing it if it runs. Repeats are harmless.
+    /// Removes a container, killing it if it runs. One that is gone is fine.
     pub fn remove_container(&self, id: &ContainerId, cancel: &Cancel) -> Result<(), CriError> {
         let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
-        self.call(&rpc::REMOVE_CONTAINER, &request, id.as_str(), cancel).map(drop)
+        gone_is_fine(self.call(&rpc::REMOVE_CONTAINER, &request, id.as_str(), cancel))
     }
 
     /// Changes the limits of a running container; a zero leaves a limit as it is.
@@ -399,4 +401,12 @@ impl Client {
 
 fn given_id(id: String) -> Result<String, Problem> {
     if id.is_empty() { Err("an empty id for what was made".to_owned()) } else { Ok(id) }
+}
+
+/// The object was to end, and it is not there: that is what was wanted.
+fn gone_is_fine<T>(result: Result<T, CriError>) -> Result<(), CriError> {
+    match result {
+        Err(error) if !error.is_not_found() => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
