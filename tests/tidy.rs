@@ -36,7 +36,8 @@ fn print(breaches: &[Breach]) -> String {
 
 /// Runs every per-file rule over one file's text.
 fn check(path: &str, text: &str, expected: Expect) {
-    let breaches = rules::of_file(&Source::read(path, text), &["pleg", "pod_worker", "source"]);
+    let breaches =
+        rules::of_file(&Source::read(path, text, path.ends_with("/tests.rs")), &["pleg", "pod_worker", "source"]);
     expected.assert_eq(&print(&breaches));
 }
 
@@ -83,6 +84,14 @@ mod tests {
 "#,
         expect![""],
     );
+}
+
+#[test]
+fn files_behind_cfg_test_are_known() {
+    let text = "#[cfg(test)]\nmod tests;\n#[cfg(test)]\n#[path = \"plan_cases.rs\"]\npub(crate) mod cases;\n#[cfg(test)]\nuse x;\nmod view;\n";
+    assert_eq!(source::test_modules("src/core/plan.rs", text), ["src/core/plan/tests", "src/core/plan_cases"]);
+    assert_eq!(source::test_modules("src/core/mod.rs", "#[cfg(test)]\nmod support;\n"), ["src/core/support"]);
+    assert_eq!(source::test_modules("src/core/mod.rs", "mod support;\n"), [""; 0]);
 }
 
 #[test]

@@ -24,9 +24,10 @@ pub(super) struct Line {
 }
 
 impl Source {
-    pub(super) fn read(path: &str, text: &str) -> Source {
+    /// Reads a file; `whole_file` says that it is compiled for tests only (see `test_modules`).
+    pub(super) fn read(path: &str, text: &str, whole_file: bool) -> Source {
         let (code, comments) = split_comments(text);
-        let whole_file = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/");
+        let whole_file = whole_file || path.starts_with("tests/");
         let marks = test_marks(&code);
         let lines = code
             .lines()
@@ -47,6 +48,28 @@ impl Source {
         let inner = inner.strip_suffix(".rs").unwrap_or(inner);
         inner.split('/').filter(|part| *part != "mod" && *part != "lib").collect()
     }
+}
+
+/// The files that a file declares behind `#[cfg(test)]`: the paths that `mod name;` may mean, without `.rs`.
+pub(super) fn test_modules(path: &str, text: &str) -> Vec<String> {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let own = path.strip_suffix("/mod.rs").or(path.strip_suffix(".rs")).unwrap_or(path);
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while lines.any(|line| line.trim() == "#[cfg(test)]") {
+        let mut renamed = None;
+        for line in lines.by_ref() {
+            if let Some(name) = line.strip_prefix("#[path = \"").and_then(|rest| rest.strip_suffix("\"]")) {
+                renamed = Some(format!("{folder}/{}", name.trim_end_matches(".rs")));
+            } else if let Some((_, name)) = line.strip_suffix(';').and_then(|line| line.split_once("mod ")) {
+                found.push(renamed.unwrap_or(format!("{own}/{name}")));
+                break;
+            } else if !line.starts_with("#[") {
+                break;
+            }
+        }
+    }
+    found
 }
 
 /// Where the scanner stands in the text.

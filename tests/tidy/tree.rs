@@ -4,7 +4,10 @@
 
 use std::{fs, path::Path};
 
-use super::{Breach, rules, source::Source};
+use super::{
+    Breach, rules,
+    source::{Source, test_modules},
+};
 
 /// Every breach in the checkout, in the order of paths.
 pub(super) fn breaches() -> Vec<Breach> {
@@ -15,12 +18,18 @@ pub(super) fn breaches() -> Vec<Breach> {
     let sources: Vec<&(String, String)> = files.iter().filter(|(path, _)| path.ends_with(".rs")).collect();
     assert!(sources.len() > 20, "the walk found only {} Rust files below {}", sources.len(), root.display());
     let agents: Vec<&str> = files.iter().filter_map(|(path, _)| agent(path)).collect();
+    let mut tests: Vec<String> = sources.iter().flat_map(|(path, text)| test_modules(path, text)).collect();
+    // What a test module declares is a test as well.
+    tests.extend(tests.iter().map(|module| format!("{module}/")).collect::<Vec<_>>());
 
     let mut found = Vec::new();
     for (path, text) in &files {
         if let Some(rest) = path.strip_suffix(".rs") {
             if rest.starts_with("src/") || rest.starts_with("tests/") || rest == "build" {
-                found.extend(rules::of_file(&Source::read(path, text), &agents));
+                let is_test = tests
+                    .iter()
+                    .any(|module| rest == module || module.ends_with('/') && rest.starts_with(module.as_str()));
+                found.extend(rules::of_file(&Source::read(path, text, is_test), &agents));
             }
         } else if text.starts_with("#!") {
             found.extend(rules::length(path, text));
