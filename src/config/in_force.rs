@@ -1,0 +1,126 @@
+//! Which fields and flags do something yet. A table without a thread: whoever builds the part that a field is for moves its line.
+
+use super::defaults::get;
+use serde_json::{Map, Value};
+
+/// Fields (top-level, or one level below where a part is in force) that are read, checked and printed but do nothing yet.
+#[rustfmt::skip]
+pub const NOT_IN_FORCE: &[&str] = &[
+    "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
+    "tlsCurvePreferences", "tlsMinVersion", "rotateCertificates", "serverTLSBootstrap", "authentication",
+    "authorization", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist", "eventRecordQPS",
+    "eventBurst", "enableDebuggingHandlers", "enableContentionProfiling", "nodeStatusUpdateFrequency",
+    "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "imageMinimumGCAge", "imageMaximumGCAge",
+    "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "volumeStatsAggPeriod", "kubeletCgroups",
+    "systemCgroups", "cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
+    "topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "qosReserved", "podCIDR",
+    "nodeStatusMaxImages", "maxOpenFiles", "contentType", "kubeAPIQPS", "kubeAPIBurst", "evictionHard", "evictionSoft",
+    "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
+    "evictionMinimumReclaim", "podsPerCore", "enableControllerAttachDetach", "protectKernelDefaults",
+    "makeIPTablesUtilChains", "memorySwap", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
+    "containerLogMonitorInterval", "configMapAndSecretChangeDetectionStrategy", "systemReserved", "kubeReserved",
+    "reservedSystemCPUs", "showHiddenMetricsForVersion", "systemReservedCgroup", "kubeReservedCgroup",
+    "enforceNodeAllocatable", "volumePluginDir", "providerID", "kernelMemcgNotification", "enableSystemLogHandler",
+    "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
+    "shutdownGracePeriodByPodPriority", "reservedMemory", "enableProfilingHandler", "enableDebugFlagsHandler",
+    "memoryThrottlingFactor", "memoryReservationPolicy", "registerWithTaints", "registerNode", "tracing",
+    "localStorageCapacityIsolation",
+];
+
+/// Fields that are in force, or have no effect upstream either.
+#[rustfmt::skip]
+pub const IN_FORCE: &[&str] = &[
+    "staticPodPath", "podLogsDir", "syncFrequency", "fileCheckFrequency", "httpCheckFrequency", "staticPodURL",
+    "staticPodURLHeader", "registryPullQPS", "registryBurst", "healthzPort", "healthzBindAddress", "oomScoreAdj",
+    "clusterDomain", "clusterDNS", "streamingConnectionIdleTimeout", "cgroupRoot", "cgroupsPerQOS", "cgroupDriver",
+    "singleProcessOOMKill", "runtimeRequestTimeout", "hairpinMode", "maxPods", "podPidsLimit", "resolvConf", "runOnce",
+    "cpuCFSQuota", "cpuCFSQuotaPeriod", "serializeImagePulls", "maxParallelImagePulls", "mergeDefaultEvictionSettings",
+    "iptablesMasqueradeBit", "iptablesDropBit", "featureGates", "failSwapOn", "allowedUnsafeSysctls", "logging",
+    "crashLoopBackOff", "seccompDefault", "containerRuntimeEndpoint", "imageServiceEndpoint", "failCgroupV1",
+    "userNamespaces",
+];
+
+/// Flags of this node that do nothing yet.
+pub const FLAGS_NOT_IN_FORCE: &[&str] = &[
+    "kubeconfig",
+    "bootstrap-kubeconfig",
+    "cert-dir",
+    "cloud-provider",
+    "node-labels",
+    "lock-file",
+    "exit-on-lock-contention",
+    "runtime-cgroups",
+    "image-credential-provider-config",
+    "image-credential-provider-bin-dir",
+    "minimum-container-ttl-duration",
+    "maximum-dead-containers-per-container",
+    "maximum-dead-containers",
+    "experimental-mounter-path",
+    "experimental-allocatable-ignore-eviction",
+];
+
+/// The one warning about everything that was set and does nothing yet; none where there is nothing to say.
+///
+/// `config` and `defaults` are whole configurations; a field counts as set where they differ.
+pub fn warning(config: &Map<String, Value>, defaults: &Map<String, Value>, flags_used: &[&str]) -> Option<String> {
+    let set = |path: &&&str| get(config, path) != get(defaults, path);
+    let fields = NOT_IN_FORCE.iter().filter(set).map(|path| (*path).to_owned());
+    let flags = flags_used.iter().filter(|name| FLAGS_NOT_IN_FORCE.contains(name)).map(|name| format!("--{name}"));
+    let all: Vec<String> = fields.chain(flags).collect();
+    (!all.is_empty()).then(|| format!("accepted but not yet in force in this version: {}", all.join(", ")))
+}
+
+/// What is set and cannot be done yet, so that running without it would do harm.
+pub fn refusals(config: &super::KubeletConfiguration) -> Vec<super::Problem> {
+    let mut problems = Vec::new();
+    if config.cgroup_driver == "systemd" {
+        let want = "the systemd cgroup driver is not supported yet, set cgroupfs here and in the container runtime \
+                    (containerd: SystemdCgroup = false)";
+        problems.push(super::Problem::new("cgroupDriver", "`systemd`", want));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KubeletConfiguration;
+    use crate::config::decode::Field;
+    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_field_is_in_exactly_one_table() {
+        let top = |path: &&&str| path.split('.').next().unwrap_or(path).to_owned();
+        let known: BTreeSet<String> = KubeletConfiguration::FIELDS
+            .iter()
+            .map(|Field { name, .. }| (*name).to_owned())
+            .filter(|name| name != "apiVersion" && name != "kind")
+            .collect();
+        let listed: BTreeSet<String> = IN_FORCE.iter().chain(NOT_IN_FORCE).map(|path| top(&path)).collect();
+        assert_eq!(known, listed);
+        let both: Vec<_> = IN_FORCE.iter().filter(|path| NOT_IN_FORCE.contains(path)).collect();
+        assert_eq!(both, Vec::<&&str>::new());
+        assert!(FLAGS_NOT_IN_FORCE.iter().all(|name| crate::config::flags::find(name).is_some()));
+    }
+
+    fn check(config: Value, flags: &[&str], expect: Option<&str>) {
+        let (Value::Object(config), defaults) = (config, Map::new()) else { panic!() };
+        let got = warning(&config, &defaults, flags);
+        assert_eq!(
+            got.as_deref(),
+            expect.map(|list| format!("accepted but not yet in force in this version: {list}")).as_deref()
+        );
+    }
+
+    #[test]
+    fn one_warning_names_what_is_set() {
+        check(json!({}), &["config"], None);
+        check(json!({"maxPods": 5}), &[], None);
+        check(
+            json!({"port": 5, "evictionSoft": {"a": "b"}}),
+            &["kubeconfig", "config"],
+            Some("port, evictionSoft, --kubeconfig"),
+        );
+    }
+}
