@@ -6,12 +6,102 @@ use super::nested::{
     MemorySwap, Taint, Tracing, UserNamespaces, WebhookAuthentication, WebhookAuthorization, X509Authentication,
 };
 use super::types::KubeletConfiguration;
+use super::yaml::{Limits, yaml_to_json};
 use serde_json::{Map, Value};
 
 /// The whole configuration as YAML: every field, in the order of the struct.
+///
+/// serde_yaml's own writer follows YAML 1.2 and leaves `yes` and `0644` without quotes, which the Go tools read as a truth value
+/// and a number; so the text is made here.
 pub fn to_yaml(config: &KubeletConfiguration) -> String {
-    // Writing plain values to a string fails only on maps with odd keys, and there are none.
-    serde_yaml::to_string(config).unwrap_or_else(|error| format!("# cannot be written as YAML: {error}\n"))
+    let mut text = String::new();
+    if let Ok(serde_yaml::Value::Mapping(map)) = serde_yaml::to_value(config) {
+        write_map(&mut text, &map, 0);
+    }
+    text
+}
+
+fn write_map(out: &mut String, map: &serde_yaml::Mapping, indent: usize) {
+    for (key, value) in map {
+        out.extend(std::iter::repeat_n(' ', indent));
+        write_scalar(out, key);
+        out.push(':');
+        write_value(out, value, indent);
+    }
+}
+
+/// What stands after `name:`, with the line's end.
+fn write_value(out: &mut String, value: &serde_yaml::Value, indent: usize) {
+    use serde_yaml::Value as Yaml;
+    match value {
+        Yaml::Mapping(map) if !map.is_empty() => {
+            out.push('\n');
+            write_map(out, map, indent + 2);
+        }
+        Yaml::Sequence(list) if !list.is_empty() => {
+            out.push('\n');
+            for item in list {
+                out.extend(std::iter::repeat_n(' ', indent));
+                out.push('-');
+                match item {
+                    Yaml::Mapping(map) if !map.is_empty() => {
+                        let mut lines = String::new();
+                        write_map(&mut lines, map, indent + 2);
+                        out.push(' ');
+                        out.push_str(lines.trim_start());
+                    }
+                    item => write_value(out, item, indent),
+                }
+            }
+        }
+        other => {
+            out.push(' ');
+            write_scalar(out, other);
+            out.push('\n');
+        }
+    }
+}
+
+fn write_scalar(out: &mut String, value: &serde_yaml::Value) {
+    use serde_yaml::Value as Yaml;
+    match value {
+        Yaml::Null => out.push_str("null"),
+        Yaml::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Yaml::Number(number) => out.push_str(&number.to_string()),
+        Yaml::String(text) if is_plain(text) => out.push_str(text),
+        Yaml::String(text) => write_quoted(out, text),
+        Yaml::Sequence(_) => out.push_str("[]"),
+        Yaml::Mapping(_) | Yaml::Tagged(_) => out.push_str("{}"),
+    }
+}
+
+/// Whether a text stands for itself without quotes.
+fn is_plain(text: &str) -> bool {
+    let simple = |byte: u8| byte.is_ascii_alphanumeric() || b"_./%@+:-".contains(&byte);
+    let starts = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'/';
+    text.as_bytes().first().is_some_and(starts)
+        && text.bytes().all(simple)
+        && !text.ends_with(':')
+        && yaml_to_json(text.as_bytes(), &Limits::default()).is_ok_and(|document| document.value == text)
+}
+
+fn write_quoted(out: &mut String, text: &str) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            // YAML takes some letters beyond ASCII for line breaks or marks.
+            '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            }
+            letter if letter.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
 }
 
 /// The whole configuration as a JSON map: every field, null where one is not set.
@@ -82,5 +172,43 @@ fn is_zero(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => map.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expect: &str) {
+        let mut out = String::new();
+        write_scalar(&mut out, &serde_yaml::Value::String(text.to_owned()));
+        assert_eq!(out, expect);
+    }
+
+    #[test]
+    fn text_is_quoted_where_go_would_take_it_for_something_else() {
+        for plain in ["a", "10Mi", "1m30s", "0.0.0.0", "/var/log", "unix:///run/x.sock", "a:b", "50%", "TRUe"] {
+            check(plain, plain);
+        }
+        for text in
+            ["yes", "No", "on", "y", "0644", "1_000", "1e3", "true", "null", "0x1f", "a:", "-a", "@a", "a b", "%"]
+        {
+            check(text, &format!("\"{text}\""));
+        }
+        check("", "\"\"");
+        check("a\"\\\n\u{85}\u{2028}ä", r#""a\"\\\n\u0085\u2028ä""#);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_back(texts in proptest::collection::vec(".{0,12}|[a-z0-9:#.+_-]{0,6}", 1..4), key in ".{0,5}") {
+            let map: serde_yaml::Mapping = [(key.clone().into(), texts.clone().into()), ("inner".into(), serde_yaml::Value::Mapping([(key.clone().into(), key.clone().into())].into_iter().collect()))].into_iter().collect();
+            let mut out = String::new();
+            write_map(&mut out, &map, 0);
+            let document = yaml_to_json(out.as_bytes(), &Limits::default()).unwrap();
+            if key != "inner" && key != "<<" {
+                assert_eq!(document.value, serde_json::json!({key.clone(): texts, "inner": {key.clone(): key}}), "{out}");
+            }
+        }
     }
 }
