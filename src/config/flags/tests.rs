@@ -1,4 +1,4 @@
-//! Tables for the command line.
+//! Tables for the command line: every way to write a flag, every mistake, and whether the table of flags is whole.
 
 use super::table::{NOT_DEPRECATED, REMOVED};
 use super::*;
