@@ -61,27 +61,32 @@ pub struct Inbox {
 }
 
 /// The sending ends that the loop owns.
-#[derive(Debug)]
 pub struct Outbox {
     work: Lane<PodWork>,
     pleg: Lane<PlegCommand>,
-    store: Lane<ToStore>,
+    /// Takes a record without ever waiting for the disk.
+    store: Box<dyn FnMut(ToStore) + Send>,
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox").field("held", &self.held()).finish_non_exhaustive()
+    }
 }
 
 impl Outbox {
     /// Joins the channels of workers, PLEG and store.
-    pub fn new(work: Sender<PodWork>, pleg: Sender<PlegCommand>, store: Sender<ToStore>) -> Self {
-        Self { work: Lane::new(work), pleg: Lane::new(pleg), store: Lane::new(store) }
+    pub fn new(work: Sender<PodWork>, pleg: Sender<PlegCommand>, store: impl FnMut(ToStore) + Send + 'static) -> Self {
+        Self { work: Lane::new(work), pleg: Lane::new(pleg), store: Box::new(store) }
     }
 
     fn flush(&mut self) {
         self.work.flush();
         self.pleg.flush();
-        self.store.flush();
     }
 
     fn held(&self) -> usize {
-        self.work.held.len() + self.pleg.held.len() + self.store.held.len()
+        self.work.held.len() + self.pleg.held.len()
     }
 }
 
@@ -243,8 +248,8 @@ impl SyncLoop {
             match effect {
                 Effect::Work(work) => self.outbox.work.send(work),
                 Effect::Inspect(uid) => self.outbox.pleg.send(PlegCommand::Inspect(uid)),
-                Effect::Record(record) => self.outbox.store.send(ToStore::Put(record)),
-                Effect::Unrecord(uid) => self.outbox.store.send(ToStore::Remove(uid)),
+                Effect::Record(record) => (self.outbox.store)(ToStore::Put(record)),
+                Effect::Unrecord(uid) => (self.outbox.store)(ToStore::Remove(uid)),
             }
         }
     }

@@ -1,0 +1,102 @@
+//! A close look at one pod, on a thread of its own.
+//!
+//! Lists the pod, then inspects what is new since the last view: what a dead container or a ready
+//! sandbox once told does not change. Owns nothing but its job; sends exactly one result.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossbeam_channel::Sender;
+
+use super::last_words::last_words;
+use super::state_number;
+use crate::api::PodUid;
+use crate::api::moment::Moment;
+use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
+use crate::cri::{Client, CriError};
+use crate::util::cancel::Cancel;
+use crate::util::{clock, thread};
+
+/// What a look found.
+#[derive(Debug)]
+pub(super) struct Inspected {
+    pub(super) uid: PodUid,
+    /// When it began.
+    pub(super) started_at: Moment,
+    /// The pod; `None` if the runtime has nothing of it; the error's text if it could not be looked at.
+    pub(super) found: Result<Option<RuntimePod>, String>,
+}
+
+/// One look.
+pub(super) struct Job {
+    pub(super) client: Client,
+    pub(super) uid: PodUid,
+    pub(super) last: Option<Arc<RuntimePod>>,
+    pub(super) pod_logs_dir: PathBuf,
+    pub(super) cancel: Cancel,
+    pub(super) results: Sender<Inspected>,
+}
+
+impl Job {
+    pub(super) fn run(self) {
+        let started_at = clock::moment();
+        let found = match thread::catch(|| self.inspect()) {
+            Ok(found) => found.map_err(|error| error.to_string()),
+            Err(panic) => Err(panic.to_string()),
+        };
+        let inspected = Inspected { uid: self.uid, started_at, found };
+        // PLEG has ended if nobody takes it.
+        let _ended = self.results.send(inspected);
+    }
+
+    fn inspect(&self) -> Result<Option<RuntimePod>, CriError> {
+        let Some(mut pod) = self.client.list_pod(self.uid.as_str(), &self.cancel)? else { return Ok(None) };
+        let mut sandboxes = Vec::with_capacity(pod.sandboxes.len());
+        for (i, sandbox) in std::mem::take(&mut pod.sandboxes).into_iter().enumerate() {
+            // Only the newest tells anything that matters: its addresses.
+            let looked_at = if i == 0 { self.sandbox(sandbox)? } else { Some(sandbox) };
+            sandboxes.extend(looked_at);
+        }
+        pod.sandboxes = sandboxes;
+        let mut containers = Vec::with_capacity(pod.containers.len());
+        for container in std::mem::take(&mut pod.containers) {
+            containers.extend(self.container(container)?);
+        }
+        pod.containers = containers;
+        Ok(Some(pod))
+    }
+
+    fn sandbox(&self, listed: RuntimeSandbox) -> Result<Option<RuntimeSandbox>, CriError> {
+        let known = self.last.iter().flat_map(|last| &last.sandboxes).find(|s| s.id == listed.id);
+        if let Some(known) = known.filter(|s| s.state == listed.state) {
+            let is_settled = known.host_network || !known.ips.is_empty() || known.state == SandboxState::NotReady;
+            if is_settled {
+                return Ok(Some(known.clone()));
+            }
+        }
+        match self.client.sandbox_status(&listed.id, &self.cancel) {
+            Ok(status) => Ok(Some(status.sandbox)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn container(&self, listed: RuntimeContainer) -> Result<Option<RuntimeContainer>, CriError> {
+        let known = self.last.iter().flat_map(|last| &last.containers).find(|c| c.id == listed.id);
+        if let Some(known) = known.filter(|c| state_number(&c.state) == state_number(&listed.state)) {
+            return Ok(Some(known.clone()));
+        }
+        let mut container = match self.client.container_status(&listed.id, &self.cancel) {
+            Ok(status) => RuntimeContainer { sandbox_id: listed.sandbox_id, ..status },
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if let ContainerState::Exited(exit) = &container.state {
+            let words = last_words(&container, exit, &self.pod_logs_dir);
+            if let (ContainerState::Exited(exit), Some(words)) = (&mut container.state, words) {
+                exit.message = words;
+            }
+        }
+        Ok(Some(container))
+    }
+}

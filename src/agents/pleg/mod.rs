@@ -1,0 +1,419 @@
+//! PLEG, the pod lifecycle event generator: looks at the runtime and tells the sync loop what is there.
+//!
+//! Thread `pleg` owns the last view of every pod. It relists each second where the runtime has no
+//! container events, and rarely, as a repair, where it has; it looks at single pods when the sync loop
+//! asks or an event hints. Looking closely at a pod runs on a short-lived `inspect` thread, a bounded
+//! number at once, so that one pod that hangs the runtime delays no other. A thread `cri-events` reads
+//! the runtime's stream. PLEG decides nothing about pods, and its health stamp moves on success only.
+
+mod events;
+mod inspect;
+mod last_words;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
+
+use crate::api::PodUid;
+use crate::api::moment::Moment;
+use crate::api::runtime::{ContainerState, RuntimePod, SandboxState};
+use crate::cri::Client;
+use crate::msg::{FromPleg, Observation, PlegCommand, RuntimeHealth, Scope};
+use crate::util::cancel::Cancel;
+use crate::util::clock;
+use crate::util::heartbeat::Heartbeat;
+use crate::util::thread::{JoinHandle, OwnerThread, StackSize, spawn};
+
+use events::{EventReader, FromReader};
+use inspect::Inspected;
+
+/// Looks at single pods that run side by side.
+const INSPECTIONS_AT_ONCE: usize = 8;
+
+/// A look at one pod that takes longer is given up and tried again.
+const INSPECTION_LIMIT: Duration = Duration::from_secs(10);
+
+/// How PLEG works.
+#[derive(Clone, Debug)]
+pub struct PlegSettings {
+    /// Relist period without container events.
+    pub relist: Duration,
+    /// Relist period with them: the repair of lost events.
+    pub relist_with_events: Duration,
+    /// Folder of container logs, the only place whose logs are read for termination messages.
+    pub pod_logs_dir: PathBuf,
+}
+
+impl Default for PlegSettings {
+    fn default() -> Self {
+        Self {
+            relist: Duration::from_secs(1),
+            relist_with_events: Duration::from_secs(60),
+            pod_logs_dir: PathBuf::from("/var/log/pods"),
+        }
+    }
+}
+
+/// The running PLEG. Dropping it ends its threads.
+#[derive(Debug)]
+pub struct PlegHandle {
+    stop: Cancel,
+    /// Ends the owner's `select!`; dropped before the thread is joined.
+    _stop: Sender<()>,
+    _thread: OwnerThread,
+}
+
+impl PlegHandle {
+    /// Starts PLEG.
+    ///
+    /// # Errors
+    /// The kernel has no thread left.
+    pub fn start(
+        client: Client,
+        settings: PlegSettings,
+        commands: Receiver<PlegCommand>,
+        to_loop: Sender<FromPleg>,
+        relisted: Arc<Heartbeat>,
+    ) -> io::Result<Self> {
+        let stop = Cancel::new();
+        let (stop_sender, stopped) = bounded(0);
+        let token = stop.clone();
+        let thread = OwnerThread::spawn("pleg", StackSize::Normal, move || {
+            let (results_sender, results) = bounded(INSPECTIONS_AT_ONCE);
+            let reader = EventReader::start(client.clone(), token.clone());
+            let (hints, reader) = match reader {
+                Ok((hints, reader)) => (hints, Some(reader)),
+                Err(error) => {
+                    log::warn!("no thread for container events, relisting instead: {error}");
+                    (never(), None)
+                }
+            };
+            let actor = PlegActor {
+                client,
+                settings,
+                to_loop,
+                relisted,
+                stop: token,
+                views: BTreeMap::new(),
+                looks: BTreeMap::new(),
+                queue: VecDeque::new(),
+                results_sender,
+                results,
+                hints,
+                events: Events::Unknown,
+                health: None,
+                relist_at: clock::moment(),
+                _reader: reader,
+            };
+            actor.run(&commands, &stopped);
+        })?;
+        Ok(Self { stop, _stop: stop_sender, _thread: thread })
+    }
+}
+
+impl Drop for PlegHandle {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        // The owner's `select!` sees the disconnect; the fields are dropped in order after this.
+        let (gone, _) = bounded(0);
+        self._stop = gone;
+    }
+}
+
+/// What is known of the runtime's event stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Events {
+    /// Not yet.
+    Unknown,
+    /// It flows.
+    Flowing,
+    /// It broke and is opened again.
+    Broken,
+    /// The runtime has none.
+    Unsupported,
+}
+
+/// The last view of a pod.
+#[derive(Debug)]
+struct View {
+    fingerprint: u64,
+    pod: Arc<RuntimePod>,
+}
+
+/// A look at a pod that is under way.
+#[derive(Debug)]
+struct Look {
+    since: Moment,
+    cancel: Cancel,
+    /// Somebody asked after it began: it is followed by another.
+    again: bool,
+    _thread: JoinHandle<()>,
+}
+
+struct PlegActor {
+    client: Client,
+    settings: PlegSettings,
+    to_loop: Sender<FromPleg>,
+    relisted: Arc<Heartbeat>,
+    stop: Cancel,
+    views: BTreeMap<PodUid, View>,
+    looks: BTreeMap<PodUid, Look>,
+    /// Pods that wait for a free look; each at most once.
+    queue: VecDeque<PodUid>,
+    results_sender: Sender<Inspected>,
+    results: Receiver<Inspected>,
+    hints: Receiver<FromReader>,
+    events: Events,
+    /// What was told last.
+    health: Option<RuntimeHealth>,
+    relist_at: Moment,
+    _reader: Option<JoinHandle<()>>,
+}
+
+impl PlegActor {
+    fn run(mut self, commands: &Receiver<PlegCommand>, stopped: &Receiver<()>) {
+        while !self.stop.is_cancelled() {
+            let now = clock::moment();
+            if now >= self.relist_at {
+                self.relist();
+                continue;
+            }
+            let oldest = self.looks.values().map(|look| look.since + INSPECTION_LIMIT).min();
+            let timer = at(clock::instant_of(oldest.map_or(self.relist_at, |at| at.min(self.relist_at))));
+            select! {
+                recv(stopped) -> _ => break,
+                recv(commands) -> got => match got {
+                    Ok(PlegCommand::Inspect(uid)) => self.look(uid),
+                    Ok(PlegCommand::Relist) => self.relist_at = now,
+                    // The sync loop has ended, and the agent with it.
+                    Err(_) => break,
+                },
+                recv(self.results) -> got => if let Ok(inspected) = got { self.take(inspected) },
+                recv(self.hints) -> got => match got {
+                    Ok(hint) => self.hint(hint),
+                    Err(_) => self.hints = never(),
+                },
+                recv(timer) -> _ => self.give_up_slow_looks(),
+            }
+        }
+        for look in self.looks.values() {
+            look.cancel.cancel();
+        }
+        // Looks that end now find room for their results, so that their threads can be joined.
+        let looks = self.looks.len();
+        for _ in 0..looks {
+            if self.results.recv_timeout(INSPECTION_LIMIT).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn hint(&mut self, hint: FromReader) {
+        match hint {
+            FromReader::Changed(uid) => self.look(uid),
+            FromReader::Something => self.relist_at = clock::moment(),
+            FromReader::Flowing => {
+                self.events = Events::Flowing;
+                log::info!(
+                    "container events flow; relisting every {} s as their repair",
+                    self.settings.relist_with_events.as_secs()
+                );
+                self.relist_at = clock::moment();
+            }
+            FromReader::Broken(why) => {
+                if self.events == Events::Flowing {
+                    log::warn!("container events broke off, relisting until they are back: {why}");
+                }
+                self.events = Events::Broken;
+                self.relist_at = clock::moment();
+            }
+            FromReader::Unsupported => {
+                log::info!(
+                    "the runtime has no container events; relisting every {} ms",
+                    self.settings.relist.as_millis()
+                );
+                self.events = Events::Unsupported;
+            }
+        }
+    }
+
+    fn period(&self) -> Duration {
+        match self.events {
+            Events::Flowing => self.settings.relist_with_events,
+            Events::Unknown | Events::Broken | Events::Unsupported => self.settings.relist,
+        }
+    }
+
+    fn relist(&mut self) {
+        let started_at = clock::moment();
+        let listed = self.client.list_pods(&self.stop);
+        let ended_at = clock::moment();
+        self.relist_at = ended_at + self.period();
+        let pods = match listed {
+            Ok(pods) => pods,
+            Err(error) if error.is_cancelled() => return,
+            Err(error) => {
+                self.relist_at = ended_at + self.settings.relist;
+                return self.tell_health(RuntimeHealth::Down(error.to_string()));
+            }
+        };
+        self.relisted.beat(ended_at);
+        self.tell_health(RuntimeHealth::Up);
+        let mut listed: BTreeMap<PodUid, u64> = BTreeMap::new();
+        for pod in pods {
+            let fingerprint = fingerprint(&pod);
+            if let Some(uid) = pod.uid {
+                listed.insert(uid, fingerprint);
+            }
+        }
+        let gone: Vec<PodUid> = self.views.keys().filter(|uid| !listed.contains_key(*uid)).cloned().collect();
+        let gone: Vec<PodUid> = gone.into_iter().filter(|uid| !self.looks.contains_key(uid)).collect();
+        for uid in &gone {
+            self.views.remove(uid);
+        }
+        let changed: Vec<PodUid> = listed
+            .into_iter()
+            .filter(|(uid, fingerprint)| self.views.get(uid).is_none_or(|v| v.fingerprint != *fingerprint))
+            .map(|(uid, _)| uid)
+            .collect();
+        for uid in &changed {
+            self.look(uid.clone());
+        }
+        let looked_at = self.looks.keys().chain(&self.queue).cloned();
+        let unknown = looked_at.map(|uid| (uid, String::new())).collect();
+        self.send(Observation { started_at, scope: Scope::All, changed: Vec::new(), gone, unknown });
+    }
+
+    /// Looks at one pod, now or when a look is free.
+    fn look(&mut self, uid: PodUid) {
+        if let Some(look) = self.looks.get_mut(&uid) {
+            look.again = true;
+            return;
+        }
+        if self.queue.contains(&uid) {
+            return;
+        }
+        self.queue.push_back(uid);
+        self.start_looks();
+    }
+
+    fn start_looks(&mut self) {
+        while self.looks.len() < INSPECTIONS_AT_ONCE {
+            let Some(uid) = self.queue.pop_front() else { return };
+            let job = inspect::Job {
+                client: self.client.clone(),
+                uid: uid.clone(),
+                last: self.views.get(&uid).map(|view| Arc::clone(&view.pod)),
+                pod_logs_dir: self.settings.pod_logs_dir.clone(),
+                cancel: Cancel::new(),
+                results: self.results_sender.clone(),
+            };
+            let cancel = job.cancel.clone();
+            match spawn("inspect", StackSize::Small, move || job.run()) {
+                Ok(thread) => {
+                    let look = Look { since: clock::moment(), cancel, again: false, _thread: thread };
+                    self.looks.insert(uid, look);
+                }
+                Err(error) => {
+                    log::warn!("no thread to look at pod {uid}, will try at the next relist: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn give_up_slow_looks(&mut self) {
+        let now = clock::moment();
+        for look in self.looks.values_mut().filter(|look| now.since(look.since) >= INSPECTION_LIMIT) {
+            look.cancel.cancel();
+            look.since = now;
+        }
+    }
+
+    /// Takes the result of a look.
+    fn take(&mut self, inspected: Inspected) {
+        let Inspected { uid, started_at, found } = inspected;
+        let again = self.looks.remove(&uid).is_some_and(|look| look.again);
+        let mut observation = Observation {
+            started_at,
+            scope: Scope::Pod(uid.clone()),
+            changed: Vec::new(),
+            gone: Vec::new(),
+            unknown: Vec::new(),
+        };
+        match found {
+            Ok(Some(pod)) => {
+                let fingerprint = fingerprint(&pod);
+                let same = self.views.get(&uid).is_some_and(|view| *view.pod == pod);
+                if !same {
+                    let pod = Arc::new(pod);
+                    observation.changed.push(Arc::clone(&pod));
+                    self.views.insert(uid.clone(), View { fingerprint, pod });
+                }
+            }
+            Ok(None) => {
+                if self.views.remove(&uid).is_some() {
+                    observation.gone.push(uid.clone());
+                }
+            }
+            Err(why) => {
+                // The next relist sees it as changed and looks again.
+                if let Some(view) = self.views.get_mut(&uid) {
+                    view.fingerprint = 0;
+                }
+                observation.unknown.push((uid.clone(), why));
+            }
+        }
+        self.send(observation);
+        if again {
+            self.look(uid);
+        } else {
+            self.start_looks();
+        }
+    }
+
+    fn send(&self, observation: Observation) {
+        // Waiting here is the back-pressure; the loop never waits for us. Disconnected: the agent ends.
+        let _ended = self.to_loop.send(FromPleg::Observed(observation));
+    }
+
+    fn tell_health(&mut self, health: RuntimeHealth) {
+        if self.health.as_ref() == Some(&health) {
+            return;
+        }
+        match (&health, &self.health) {
+            (RuntimeHealth::Down(why), _) => log::error!("the container runtime does not answer: {why}"),
+            (RuntimeHealth::Up, Some(RuntimeHealth::Down(_))) => log::info!("the container runtime answers again"),
+            (RuntimeHealth::Up, _) => {}
+        }
+        self.health = Some(health.clone());
+        let _ended = self.to_loop.send(FromPleg::Runtime(health));
+    }
+}
+
+/// What a list tells of a pod, as one number: ids and states, independent of their order.
+fn fingerprint(pod: &RuntimePod) -> u64 {
+    let sandboxes = pod.sandboxes.iter().map(|s| (s.id.as_str(), u8::from(s.state == SandboxState::Ready)));
+    let containers = pod.containers.iter().map(|c| (c.id.as_str(), state_number(&c.state)));
+    let mut parts: Vec<(&str, u8)> = sandboxes.chain(containers).collect();
+    parts.sort_unstable();
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    // 0 stands for "look again".
+    hasher.finish().max(1)
+}
+
+/// The state without the facts that only a close look tells.
+fn state_number(state: &ContainerState) -> u8 {
+    match state {
+        ContainerState::Created => 2,
+        ContainerState::Running { .. } => 3,
+        ContainerState::Exited(_) => 4,
+        ContainerState::Unknown => 5,
+    }
+}

@@ -1,0 +1,104 @@
+//! Pod workers: carry out plans, one work of one pod at a time, and report.
+//!
+//! Thread `pods` hands each work to an idle `pod-N` thread or makes one; idle ones end after a while, so
+//! the pool is as big as the work, up to a bound. A worker decides nothing: the steps, their order and
+//! what a failure means are in the plan. It may hang in a mount, a pull, a hook or a runtime call
+//! without anybody else waiting, and a panic in a work is that pod's failure alone.
+
+mod hooks;
+mod pool;
+mod prepare;
+mod run;
+mod start;
+mod stop;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::api::runtime::{Image, SandboxSpec};
+use crate::api::v1::Container;
+use crate::api::{PodName, PodUid};
+use crate::core::spec::NodeFacts;
+use crate::cri::Client;
+use crate::host::cgroup::CgroupTree;
+use crate::host::pod_dirs::PodDirs;
+use crate::msg::{EventType, Reason};
+use crate::util::cancel::Cancel;
+
+pub use pool::{WorkerPool, WorkerPoolSettings};
+
+/// What all workers share; nothing in it changes.
+pub struct Tools {
+    /// The runtime.
+    pub client: Client,
+    /// Facts about the node that specs are made from.
+    pub facts: NodeFacts,
+    /// Layout of pods' files.
+    pub dirs: PodDirs,
+    /// The mount table.
+    pub mount_table: PathBuf,
+    /// Folder of log links, `/var/log/containers`; `None` makes none.
+    pub log_links: Option<PathBuf>,
+    /// The pod cgroup tree; `None` with cgroupsPerQOS off.
+    pub cgroups: Option<CgroupTree>,
+    /// Most processes of a pod; -1 for no limit.
+    pub pod_pids_limit: i64,
+    /// The file that `resolvConf` names; empty for none.
+    pub resolv_conf: String,
+    /// Gets images ready.
+    pub images: Box<dyn ImageSource>,
+    /// Runs httpGet hooks.
+    pub http: Box<dyn HttpGet>,
+}
+
+impl std::fmt::Debug for Tools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tools").finish_non_exhaustive()
+    }
+}
+
+/// An image that a container needs.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageRequest<'a> {
+    /// Uid of the pod.
+    pub uid: &'a PodUid,
+    /// Name of the pod.
+    pub name: &'a PodName,
+    /// The container.
+    pub container: &'a Container,
+    /// The sandbox it will live in, for runtimes that pull per sandbox.
+    pub sandbox: Option<&'a SandboxSpec>,
+}
+
+/// An image that the runtime holds.
+#[derive(Clone, Debug)]
+pub struct ReadyImage {
+    /// What the runtime tells of it.
+    pub image: Image,
+    /// What to run: its id.
+    pub image_ref: String,
+}
+
+/// Gets images ready; implemented by the image agent.
+pub trait ImageSource: Send + Sync {
+    /// Sees to it that the runtime holds the image, pulling it if the policy says so. News go to
+    /// `report` as event type, reason and message.
+    ///
+    /// # Errors
+    /// The waiting reason of the container.
+    fn ensure(
+        &self,
+        request: &ImageRequest<'_>,
+        cancel: &Cancel,
+        report: &mut dyn FnMut(EventType, &str, String),
+    ) -> Result<ReadyImage, Reason>;
+}
+
+/// Runs the GET of an httpGet hook; implemented over the HTTP port.
+pub trait HttpGet: Send + Sync {
+    /// Answers the status code.
+    ///
+    /// # Errors
+    /// Why there is none, in plain words.
+    fn get(&self, url: &str, headers: &[(String, String)], timeout: Duration) -> Result<u16, String>;
+}

@@ -1,0 +1,178 @@
+//! What a pod needs on the host before its sandbox, and what is taken away after it: folders, cgroup,
+//! volumes, logs. On a `pod-N` thread, since any file system may hang. Repeating a step is harmless.
+
+use std::collections::BTreeMap;
+
+use super::Tools;
+use super::run::{Run, reason};
+use crate::api::runtime::ImageSpec;
+use crate::api::v1::DownwardAPIVolumeFile;
+use crate::core::qos::{self, QosClass};
+use crate::core::spec::VolumeSource;
+use crate::core::spec::downward::downward_files;
+use crate::host::HostError;
+use crate::host::cgroup::QosLevel;
+use crate::host::cgroup_values::CgroupValues;
+use crate::host::files::read_start;
+use crate::msg::{EventType, Reason};
+use crate::volumes::{MountedVolume, PodInputs, VolumeContext, VolumeFile, mount_pod, unmount_pod};
+
+/// Largest resolv.conf that is read.
+const RESOLV_CONF_LIMIT: u64 = 64 * 1024;
+
+/// What is there for the containers.
+pub(super) struct Prepared {
+    pub(super) volumes: BTreeMap<String, VolumeSource>,
+}
+
+pub(super) fn prepare(run: &Run<'_>) -> Result<Prepared, Reason> {
+    let Run { tools, work, .. } = run;
+    let failed = |what: &str, error: &HostError| {
+        reason("CreatePodFolderError", format!("{what} of pod {}: {}", work.name, crate::host::error::explain(error)))
+    };
+    tools.dirs.ensure_pod(&work.uid).map_err(|e| failed("folder", &e))?;
+    tools.dirs.ensure_logs(&work.name, &work.uid).map_err(|e| failed("log folder", &e))?;
+    if let Some(cgroups) = &tools.cgroups {
+        let level = qos_level(run);
+        let values = pod_cgroup_values(run);
+        cgroups.ensure_pod(level, &work.uid, &values).map_err(|e| {
+            reason(
+                "FailedCreatePodContainer",
+                format!("unable to ensure pod container exists: {}", crate::host::error::explain(&e)),
+            )
+        })?;
+    }
+    let inputs = PodInputs { memory_limit: memory_limit(run), files: volume_files(run)? };
+    let mounted = mount_pod(&volume_context(tools), &work.pod, &inputs).map_err(|errors| {
+        let texts: Vec<String> = errors.iter().map(|e| crate::host::error::explain(e)).collect();
+        for text in &texts {
+            run.event("", EventType::Warning, "FailedMount", text.clone());
+        }
+        reason("FailedMount", texts.join("; "))
+    })?;
+    let volumes = mounted.into_iter().map(|(name, volume)| (name, source(volume))).collect();
+    Ok(Prepared { volumes })
+}
+
+/// Takes volumes and cgroup away.
+pub(super) fn release(run: &Run<'_>) -> Result<(), Reason> {
+    let Run { tools, work, .. } = run;
+    let mut problems: Vec<String> = Vec::new();
+    if let Err(errors) = unmount_pod(&volume_context(tools), &work.uid) {
+        problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
+    }
+    if let Some(cgroups) = &tools.cgroups {
+        // The class is not asked: what a pod without a spec had is known from where its cgroup is.
+        for level in [QosLevel::Guaranteed, QosLevel::Burstable, QosLevel::BestEffort] {
+            let cgroup = cgroups.pod(level, &work.uid);
+            if cgroups.exists(&cgroup)
+                && let Err(error) = cgroups.destroy(&cgroup)
+            {
+                problems.push(crate::host::error::explain(&error));
+            }
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(reason("FailedCleanup", problems.join("; "))) }
+}
+
+/// Removes folder and logs.
+pub(super) fn forget(run: &Run<'_>) -> Result<(), Reason> {
+    let Run { tools, work, .. } = run;
+    let mut problems: Vec<String> = Vec::new();
+    if let Err(errors) = tools.dirs.remove(&work.uid, &tools.mount_table) {
+        problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
+    }
+    // A pod that is known by its uid alone has no log folder that could be named.
+    if !work.name.name.is_empty()
+        && let Err(errors) = tools.dirs.remove_logs(&work.name, &work.uid)
+    {
+        problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(reason("FailedCleanup", problems.join("; "))) }
+}
+
+/// The node's resolv.conf; `None` when the setting is empty.
+pub(super) fn resolv_conf(tools: &Tools) -> Result<Option<String>, Reason> {
+    if tools.resolv_conf.is_empty() {
+        return Ok(None);
+    }
+    // A link is common here (systemd-resolved), and the file is the administrator's own.
+    let path = std::fs::canonicalize(&tools.resolv_conf)
+        .map_err(|e| reason("CreatePodSandboxError", format!("read resolvConf {}: {e}", tools.resolv_conf)))?;
+    let bytes = read_start(&path, RESOLV_CONF_LIMIT)
+        .map_err(|e| reason("CreatePodSandboxError", crate::host::error::explain(&e)))?;
+    Ok(Some(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()))
+}
+
+fn qos_level(run: &Run<'_>) -> QosLevel {
+    match qos::qos_class(&run.work.pod) {
+        QosClass::Guaranteed => QosLevel::Guaranteed,
+        QosClass::Burstable => QosLevel::Burstable,
+        QosClass::BestEffort => QosLevel::BestEffort,
+    }
+}
+
+fn pod_cgroup_values(run: &Run<'_>) -> CgroupValues {
+    let values = qos::pod_cgroup(&run.work.pod, &run.tools.facts.cgroup);
+    CgroupValues {
+        cpu_shares: Some(values.cpu_shares),
+        cpu_quota: values.cpu_quota,
+        cpu_period: values.cpu_period,
+        memory_limit: values.memory_limit,
+        pids_limit: (run.tools.pod_pids_limit > 0).then_some(run.tools.pod_pids_limit),
+        hugepages: values.hugepages,
+        unified: BTreeMap::new(),
+    }
+}
+
+fn memory_limit(run: &Run<'_>) -> Option<u64> {
+    let limit = qos::pod_cgroup(&run.work.pod, &run.tools.facts.cgroup).memory_limit?;
+    u64::try_from(limit).ok().filter(|bytes| *bytes > 0)
+}
+
+pub(super) fn volume_context(tools: &Tools) -> VolumeContext<'_> {
+    VolumeContext { dirs: &tools.dirs, mount_table: &tools.mount_table, node_memory: tools.facts.memory_capacity }
+}
+
+/// Content of the volumes that the agent fills from the pod itself.
+fn volume_files(run: &Run<'_>) -> Result<BTreeMap<String, Vec<VolumeFile>>, Reason> {
+    let mut files = BTreeMap::new();
+    let volumes = run.work.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    for volume in volumes {
+        let mut content = Vec::new();
+        if let Some(source) = &volume.downward_api {
+            let mode = source.default_mode.unwrap_or(0o644);
+            content.extend(downward(run, source.items.as_deref().unwrap_or_default(), mode)?);
+        }
+        if let Some(source) = &volume.projected {
+            let mode = source.default_mode.unwrap_or(0o644);
+            for part in source.sources.iter().flatten().filter_map(|s| s.downward_api.as_ref()) {
+                content.extend(downward(run, part.items.as_deref().unwrap_or_default(), mode)?);
+            }
+        }
+        if volume.downward_api.is_some() || volume.projected.is_some() {
+            files.insert(volume.name.clone(), content);
+        }
+    }
+    Ok(files)
+}
+
+fn downward(run: &Run<'_>, items: &[DownwardAPIVolumeFile], mode: i32) -> Result<Vec<VolumeFile>, Reason> {
+    let files = downward_files(&run.work.pod, items, mode, &run.tools.facts)
+        .map_err(|error| reason("FailedMount", error.to_string()))?;
+    let file = |f: crate::core::spec::downward::DownwardFile| VolumeFile { path: f.path, mode: f.mode, bytes: f.bytes };
+    Ok(files.into_iter().map(file).collect())
+}
+
+fn source(volume: MountedVolume) -> VolumeSource {
+    match volume {
+        MountedVolume::Path { host_path, read_only, selinux_relabel } => {
+            VolumeSource::Path { host_path: host_path.to_string_lossy().into_owned(), read_only, selinux_relabel }
+        }
+        MountedVolume::Image { reference, .. } => VolumeSource::Image(ImageSpec {
+            image: reference.clone(),
+            user_specified: reference,
+            ..ImageSpec::default()
+        }),
+    }
+}

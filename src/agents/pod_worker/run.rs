@@ -1,0 +1,171 @@
+//! One work from its first step to its report, on a `pod-N` thread.
+
+use crossbeam_channel::Sender;
+
+use super::prepare::Prepared;
+use super::{Tools, prepare, start, stop};
+use crate::api::runtime::SandboxSpec;
+use crate::core::spec::{SANDBOX_CONFIG_ERROR, SandboxInputs, sandbox_spec};
+use crate::cri::CriError;
+use crate::msg::{
+    EventType, FromWorker, OnFailure, PodEvent, PodWork, Reason, SandboxRef, Step, StepResult, WorkReport,
+};
+use crate::util::clock;
+
+/// Carries out a plan, step by step.
+pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWorker>) -> WorkReport {
+    let mut run = Run { tools, work, to_loop, sandbox: work.sandbox.clone(), sandbox_spec: None, prepared: None };
+    let mut results = Vec::with_capacity(work.steps.len());
+    let mut go_on = true;
+    for planned in &work.steps {
+        // What stops something is not given up half-way: only starts are overtaken.
+        let is_overtaken = work.cancel.is_cancelled();
+        let result = if !go_on || is_overtaken {
+            StepResult::Skipped
+        } else {
+            match run.step(&planned.step) {
+                Ok(()) => StepResult::Done,
+                Err(reason) => {
+                    go_on = planned.on_failure == OnFailure::Continue;
+                    if !work.cancel.is_cancelled() {
+                        log::warn!("pod {}: {}: {}", work.name, reason.reason, reason.message);
+                    }
+                    StepResult::Failed(reason)
+                }
+            }
+        };
+        results.push((planned.step.clone(), result));
+    }
+    WorkReport {
+        id: work.id,
+        uid: work.uid.clone(),
+        finished_at: clock::moment(),
+        results,
+        cancelled: work.cancel.is_cancelled(),
+    }
+}
+
+/// A work in progress.
+pub(super) struct Run<'a> {
+    pub(super) tools: &'a Tools,
+    pub(super) work: &'a PodWork,
+    pub(super) to_loop: &'a Sender<FromWorker>,
+    /// The sandbox that containers go into.
+    pub(super) sandbox: Option<SandboxRef>,
+    /// What that sandbox was, or would be, made from.
+    pub(super) sandbox_spec: Option<SandboxSpec>,
+    /// Folders, cgroup and volumes, once they are known to be there.
+    pub(super) prepared: Option<Prepared>,
+}
+
+impl Run<'_> {
+    fn step(&mut self, step: &Step) -> Result<(), Reason> {
+        match step {
+            Step::PreparePod => self.prepare().map(drop),
+            Step::StopContainers { containers, grace } => stop::containers(self, containers, *grace),
+            Step::StopSandbox(id) => {
+                self.gone_is_fine(self.tools.client.stop_pod_sandbox(id, &self.work.cancel), "FailedKillPod")
+            }
+            Step::RunSandbox { attempt } => self.run_sandbox(*attempt),
+            Step::StartContainer { kind, name, attempt } => start::container(self, *kind, name, *attempt),
+            Step::RemoveContainer { id, name } => {
+                self.gone_is_fine(self.tools.client.remove_container(id, &self.work.cancel), "FailedRemoveContainer")?;
+                start::unlink_log(self, name, id);
+                Ok(())
+            }
+            Step::RemoveSandbox(id) => {
+                self.gone_is_fine(self.tools.client.remove_pod_sandbox(id, &self.work.cancel), "FailedRemovePodSandBox")
+            }
+            Step::ReleasePod => prepare::release(self),
+            Step::ForgetPod => prepare::forget(self),
+        }
+    }
+
+    /// Makes sure that folders, cgroup and volumes are there.
+    pub(super) fn prepare(&mut self) -> Result<&Prepared, Reason> {
+        if self.prepared.is_none() {
+            let prepared = prepare::prepare(self)?;
+            return Ok(self.prepared.insert(prepared));
+        }
+        self.prepared.as_ref().ok_or_else(|| reason("InternalError", "nothing was prepared"))
+    }
+
+    /// The config of the sandbox, as it was or will be made.
+    pub(super) fn sandbox_spec(&mut self, attempt: u32) -> Result<SandboxSpec, Reason> {
+        if let Some(spec) = &self.sandbox_spec {
+            return Ok(spec.clone());
+        }
+        let resolv_conf = prepare::resolv_conf(self.tools)?;
+        let inputs = SandboxInputs {
+            attempt,
+            runtime_handler: runtime_handler(self.work),
+            resolv_conf: resolv_conf.as_deref(),
+            user_namespace: None,
+        };
+        let (spec, warnings) = sandbox_spec(&self.work.pod, &self.tools.facts, &inputs)
+            .map_err(|error| reason(SANDBOX_CONFIG_ERROR, error.to_string()))?;
+        for warning in warnings {
+            self.event("", EventType::Warning, warning.reason, warning.message);
+        }
+        self.sandbox_spec = Some(spec.clone());
+        Ok(spec)
+    }
+
+    fn run_sandbox(&mut self, attempt: u32) -> Result<(), Reason> {
+        self.sandbox_spec = None;
+        let made = self.sandbox_spec(attempt).and_then(|spec| {
+            let client = &self.tools.client;
+            let id = client.run_pod_sandbox(&spec, &self.work.cancel).map_err(|e| cri("CreatePodSandboxError", &e))?;
+            let status = client.sandbox_status(&id, &self.work.cancel).map_err(|e| cri("CreatePodSandboxError", &e))?;
+            Ok(SandboxRef { id, attempt, ips: status.sandbox.ips })
+        });
+        match made {
+            Ok(sandbox) => {
+                self.sandbox = Some(sandbox);
+                Ok(())
+            }
+            Err(why) => {
+                if !self.work.cancel.is_cancelled() {
+                    let text = format!("Failed to create pod sandbox: {}", why.message);
+                    self.event("", EventType::Warning, "FailedCreatePodSandBox", text);
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// What is gone already needs no stopping or removing.
+    fn gone_is_fine(&self, result: Result<(), CriError>, word: &str) -> Result<(), Reason> {
+        match result {
+            Err(error) if !error.is_not_found() => Err(cri(word, &error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// News for people.
+    pub(super) fn event(&self, field_path: &str, event_type: EventType, reason: &str, message: String) {
+        let event = PodEvent {
+            uid: self.work.uid.clone(),
+            field_path: field_path.to_owned(),
+            event_type,
+            reason: reason.to_owned(),
+            message,
+            at: clock::wall(),
+        };
+        let _ended = self.to_loop.send(FromWorker::Event(event));
+    }
+}
+
+/// The RuntimeClass of a pod stands for a handler of the same name while there is no API server to ask.
+pub(super) fn runtime_handler(work: &PodWork) -> &str {
+    work.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()).unwrap_or_default()
+}
+
+pub(super) fn reason(word: &str, message: impl Into<String>) -> Reason {
+    Reason { reason: word.to_owned(), message: message.into() }
+}
+
+/// A failed runtime call as a reason, in the words that users know.
+pub(super) fn cri(word: &str, error: &CriError) -> Reason {
+    reason(word, error.rpc_text())
+}

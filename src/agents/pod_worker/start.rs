@@ -1,0 +1,190 @@
+//! Starts one container: image, config, files, create, start, log link, postStart hook. On a `pod-N`
+//! thread.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::run::{Run, cri, reason, runtime_handler};
+use super::{ImageRequest, hooks, prepare, stop};
+use crate::api::ContainerId;
+use crate::api::pod::{self, ContainerKind, find_container};
+use crate::api::runtime::ContainerSpec;
+use crate::api::v1::Container;
+use crate::core::spec::env::EnvSources;
+use crate::core::spec::hostname::etc_hosts;
+use crate::core::spec::{CONTAINER_CONFIG_ERROR, ContainerInputs, container_spec, subpaths, wants_etc_hosts};
+use crate::host::error::explain;
+use crate::host::files::read_start;
+use crate::host::pod_dirs::{link_log, log_link_name, remove_log_link};
+use crate::msg::{EventType, Reason, SandboxRef};
+use crate::volumes::prepare_subpath;
+use crate::volumes::subpath::SubPathMount;
+
+/// Largest /etc/hosts of the node that is read.
+const HOSTS_LIMIT: u64 = 1024 * 1024;
+
+pub(super) fn container(run: &mut Run<'_>, kind: ContainerKind, name: &str, attempt: u32) -> Result<(), Reason> {
+    let pod = std::sync::Arc::clone(&run.work.pod);
+    let Some((_, container)) = find_container(&pod, name) else {
+        return Err(reason(CONTAINER_CONFIG_ERROR, format!("the pod has no container {name}")));
+    };
+    let Some(sandbox) = run.sandbox.clone() else {
+        return Err(reason("CreateContainerError", "the pod has no sandbox to start it in"));
+    };
+    let path = field_path(kind, name);
+    let started = start(run, &container, attempt, &sandbox, &path);
+    if let Err(why) = &started
+        && !run.work.cancel.is_cancelled()
+        && !matches!(why.reason.as_str(), "ImagePullBackOff" | "PostStartHookError")
+    {
+        run.event(&path, EventType::Warning, "Failed", format!("Error: {}", event_text(why)));
+    }
+    started
+}
+
+/// Pull failures are told by their reason, the details came in an event of their own.
+fn event_text(why: &Reason) -> &str {
+    match why.reason.as_str() {
+        "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName" => &why.reason,
+        _ => &why.message,
+    }
+}
+
+fn start(
+    run: &mut Run<'_>,
+    container: &Container,
+    attempt: u32,
+    sandbox: &SandboxRef,
+    path: &str,
+) -> Result<(), Reason> {
+    let sandbox_spec = run.sandbox_spec(sandbox.attempt)?;
+    run.prepare()?;
+    let tools = run.tools;
+    let work = run.work;
+    let request = ImageRequest { uid: &work.uid, name: &work.name, container, sandbox: Some(&sandbox_spec) };
+    let ready = tools.images.ensure(&request, &work.cancel, &mut |event_type, word, text| {
+        run.event(path, event_type, word, text);
+    })?;
+    let spec = config(run, container, attempt, sandbox, &ready)?;
+    let client = &tools.client;
+    let id = client
+        .create_container(&sandbox.id, &spec, &sandbox_spec, &work.cancel)
+        .map_err(|error| cri("CreateContainerError", &error))?;
+    run.event(path, EventType::Normal, "Created", "Container created".to_owned());
+    client.start_container(&id, &work.cancel).map_err(|error| cri("RunContainerError", &error))?;
+    run.event(path, EventType::Normal, "Started", "Container started".to_owned());
+    link(run, &spec, &sandbox_spec.log_directory, &id);
+    let post_start = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
+    let Some(hook) = post_start else { return Ok(()) };
+    let Err(why) = hooks::run(tools, work, container, &id, hook, hooks::NO_LIMIT) else { return Ok(()) };
+    if work.cancel.is_cancelled() {
+        return Err(reason("PostStartHookError", why));
+    }
+    run.event(path, EventType::Warning, "FailedPostStartHook", format!("PostStartHook failed: {why}"));
+    stop::after_failed_hook(run, container, &id);
+    Err(reason("PostStartHookError", why))
+}
+
+/// The container's config, with the files on the host that it needs.
+fn config(
+    run: &Run<'_>,
+    container: &Container,
+    attempt: u32,
+    sandbox: &SandboxRef,
+    ready: &super::ReadyImage,
+) -> Result<ContainerSpec, Reason> {
+    let (tools, work) = (run.tools, run.work);
+    let failed = |text: String| reason(CONTAINER_CONFIG_ERROR, text);
+    let pod = &work.pod;
+    let host_ips = &tools.facts.node_ips;
+    let pod_ips = if pod::is_host_network(pod) { host_ips } else { &sandbox.ips };
+    let hosts = if wants_etc_hosts(pod, container, pod_ips) {
+        let node_hosts = match pod::is_host_network(pod) {
+            true => read_start(Path::new("/etc/hosts"), HOSTS_LIMIT).map_err(|e| failed(explain(&e)))?,
+            false => None,
+        };
+        let content = etc_hosts(pod, &tools.facts, pod_ips, &node_hosts.unwrap_or_default())
+            .map_err(|e| failed(e.to_string()))?;
+        let text = String::from_utf8_lossy(&content);
+        let path = tools.dirs.write_etc_hosts(&work.uid, &text).map_err(|e| failed(explain(&e)))?;
+        Some(path.to_string_lossy().into_owned())
+    } else {
+        None
+    };
+    let wants_message = container.termination_message_path.as_deref().is_some_and(|p| !p.is_empty());
+    let message_file = if wants_message {
+        let path = tools.dirs.make_termination_file(&work.uid, &container.name).map_err(|e| failed(explain(&e)))?;
+        Some(path.to_string_lossy().into_owned())
+    } else {
+        None
+    };
+    tools.dirs.ensure_container_logs(&work.name, &work.uid, &container.name).map_err(|e| failed(explain(&e)))?;
+    let no_volumes = BTreeMap::new();
+    let no_subpaths = BTreeMap::new();
+    let env = EnvSources::default();
+    let inputs = ContainerInputs {
+        attempt,
+        image: &ready.image,
+        image_ref: &ready.image_ref,
+        runtime_handler: runtime_handler(work),
+        pod_ips,
+        volumes: run.prepared.as_ref().map_or(&no_volumes, |p| &p.volumes),
+        subpaths: &no_subpaths,
+        etc_hosts: hosts.as_deref(),
+        termination_log: message_file.as_deref(),
+        target: None,
+        user_namespace: None,
+        env: &env,
+    };
+    let wanted = subpaths(pod, container, &tools.facts, &inputs).map_err(|e| failed(e.to_string()))?;
+    let mut bound: BTreeMap<usize, String> = BTreeMap::new();
+    let context = prepare::volume_context(tools);
+    for part in wanted {
+        let mount = SubPathMount {
+            volume: &part.volume,
+            volume_root: Path::new(&part.volume_path),
+            container: &container.name,
+            index: part.mount_index,
+            sub_path: &part.path,
+        };
+        let path = prepare_subpath(&context, &work.uid, &mount).map_err(|e| {
+            failed(format!(
+                "failed to prepare subPath for volumeMount {:?} of container {:?}: {}",
+                part.volume,
+                container.name,
+                explain(&e)
+            ))
+        })?;
+        bound.insert(part.mount_index, path.to_string_lossy().into_owned());
+    }
+    let inputs = ContainerInputs { subpaths: &bound, ..inputs };
+    container_spec(pod, container, &tools.facts, &inputs).map_err(|e| failed(e.to_string()))
+}
+
+/// The link by which log shippers find the container's log. Its loss costs no container.
+fn link(run: &Run<'_>, spec: &ContainerSpec, log_directory: &str, id: &ContainerId) {
+    let Some(folder) = &run.tools.log_links else { return };
+    let name = log_link_name(&run.work.name, &spec.name, id.as_str());
+    let target = Path::new(log_directory).join(&spec.log_path);
+    if let Err(error) = link_log(folder, &name, &target) {
+        log::warn!("pod {}: no log link for container {}: {}", run.work.name, spec.name, explain(&error));
+    }
+}
+
+/// Removes the log link of a removed container.
+pub(super) fn unlink_log(run: &Run<'_>, name: &str, id: &ContainerId) {
+    let Some(folder) = &run.tools.log_links else { return };
+    let link = log_link_name(&run.work.name, name, id.as_str());
+    if let Err(error) = remove_log_link(folder, &link) {
+        log::warn!("pod {}: {}", run.work.name, explain(&error));
+    }
+}
+
+/// Field path of a container in events.
+pub(super) fn field_path(kind: ContainerKind, name: &str) -> String {
+    match kind {
+        ContainerKind::Init | ContainerKind::Sidecar => format!("spec.initContainers{{{name}}}"),
+        ContainerKind::App => format!("spec.containers{{{name}}}"),
+        ContainerKind::Ephemeral => format!("spec.ephemeralContainers{{{name}}}"),
+    }
+}
