@@ -10,7 +10,7 @@ use std::collections::hash_map::RandomState;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
@@ -329,9 +329,9 @@ pub fn ensure_folder(path: &Path, mode: u32) -> Result<(), HostError> {
     Err(HostError::refused("use as a folder", path, "something else is there; remove it"))
 }
 
-/// Reads at most `limit` bytes from the start of a regular file that a container may have written:
-/// a link is not followed, a fifo or device is not opened for long. `None` if the file does not exist.
-pub fn read_start(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
+/// Opens a regular file that a container may have written: a link is not followed, a fifo or device is
+/// not waited for. `None` if the file does not exist.
+fn open_foreign(path: &Path) -> Result<Option<fs::File>, HostError> {
     let failed = |e| HostError::io("read", path, e);
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = match fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
@@ -342,6 +342,25 @@ pub fn read_start(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, HostError>
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(HostError::refused("read", path, "it is not a regular file"));
     }
+    Ok(Some(file))
+}
+
+/// At most `limit` bytes from the start of a regular file that a container may have written. `None` if it
+/// does not exist.
+pub fn read_start(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
+    let Some(file) = open_foreign(path)? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).map_err(|e| HostError::io("read", path, e))?;
+    Ok(Some(bytes))
+}
+
+/// At most `limit` bytes from the end of a regular file that a container may have written. `None` if it
+/// does not exist.
+pub fn read_end(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, HostError> {
+    let Some(mut file) = open_foreign(path)? else { return Ok(None) };
+    let failed = |e| HostError::io("read", path, e);
+    let length = file.metadata().map_err(failed)?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(limit))).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     Ok(Some(bytes))

@@ -219,16 +219,20 @@ fn folders_get_their_mode_and_keep_it() {
 }
 
 #[test]
-fn only_the_start_of_a_regular_file_is_read() {
+fn only_an_end_of_a_regular_file_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    fs::write(path("long"), vec![b'x'; 9000]).unwrap();
+    fs::write(path("long"), [vec![b'x'; 9000], b"end".to_vec()].concat()).unwrap();
+    fs::write(path("short"), "end").unwrap();
     symlink(path("long"), path("link")).unwrap();
     nix::unistd::mkfifo(&path("fifo"), Mode::S_IRWXU).unwrap();
     assert_eq!(read_start(&path("long"), 4096).unwrap().map(|b| b.len()), Some(4096));
     assert_eq!(read_start(&path("none"), 4096).unwrap(), None);
+    assert_eq!(read_end(&path("none"), 4096).unwrap(), None);
+    assert_eq!(read_end(&path("long"), 4).unwrap().unwrap(), b"xend");
+    assert_eq!(read_end(&path("short"), 4).unwrap().unwrap(), b"end");
     for name in ["link", "fifo"] {
-        assert!(read_start(&path(name), 4096).is_err(), "{name}");
+        assert!(read_start(&path(name), 4096).is_err() && read_end(&path(name), 4096).is_err(), "{name}");
     }
     assert!(read_start(dir.path(), 4096).is_err());
 }
