@@ -23,7 +23,7 @@ use crate::api::{ContainerId, PodUid, SandboxId};
 pub(super) type Problem = String;
 
 fn some_id(id: String, of: &str) -> Result<String, Problem> {
-    if id.is_empty() { Err(format!("a {of} without an id")) } else { Ok(id) }
+    if id.is_empty() { Err(format!("{of} without an id")) } else { Ok(id) }
 }
 
 /// The version answer.
@@ -80,7 +80,7 @@ fn sandbox_state(state: EnumOrUnknown<proto::PodSandboxState>) -> SandboxState {
 /// One sandbox of a list.
 pub(super) fn sandbox(item: proto::PodSandbox) -> Result<RuntimeSandbox, Problem> {
     Ok(RuntimeSandbox {
-        id: SandboxId::from(some_id(item.id, "sandbox")?),
+        id: SandboxId::from(some_id(item.id, "a sandbox")?),
         attempt: item.metadata.get_or_default().attempt,
         state: sandbox_state(item.state),
         created_at: item.created_at,
@@ -101,7 +101,7 @@ pub(super) fn inspected_sandbox(status: proto::PodSandboxStatus) -> Result<Runti
         .filter(|ip| !ip.is_empty())
         .collect();
     Ok(RuntimeSandbox {
-        id: SandboxId::from(some_id(status.id, "sandbox")?),
+        id: SandboxId::from(some_id(status.id, "a sandbox")?),
         attempt: status.metadata.get_or_default().attempt,
         state: sandbox_state(status.state),
         created_at: status.created_at,
@@ -142,7 +142,7 @@ pub(super) fn container(item: proto::Container) -> Result<RuntimeContainer, Prob
         Ok(proto::ContainerState::CONTAINER_UNKNOWN) | Err(_) => ContainerState::Unknown,
     };
     Ok(RuntimeContainer {
-        id: ContainerId::from(some_id(item.id, "container")?),
+        id: ContainerId::from(some_id(item.id, "a container")?),
         sandbox_id: SandboxId::from(item.pod_sandbox_id),
         name: metadata.name,
         attempt: metadata.attempt,
@@ -177,7 +177,7 @@ pub(super) fn inspected_container(status: proto::ContainerStatus) -> Result<Runt
         Ok(proto::ContainerState::CONTAINER_UNKNOWN) | Err(_) => ContainerState::Unknown,
     };
     Ok(RuntimeContainer {
-        id: ContainerId::from(some_id(status.id, "container")?),
+        id: ContainerId::from(some_id(status.id, "a container")?),
         sandbox_id: SandboxId::from(""),
         name: metadata.name,
         attempt: metadata.attempt,
@@ -266,7 +266,7 @@ fn resources(found: proto::LinuxContainerResources) -> Resources {
 /// An image that the runtime holds.
 pub(super) fn image(image: proto::Image) -> Result<Image, Problem> {
     Ok(Image {
-        id: some_id(image.id, "image")?,
+        id: some_id(image.id, "an image")?,
         repo_tags: image.repo_tags,
         repo_digests: image.repo_digests,
         size: image.size,

@@ -14,6 +14,8 @@ mod images;
 #[doc(hidden)]
 pub mod proto;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod to_wire;
 mod transport;
 
