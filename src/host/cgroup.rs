@@ -96,7 +96,6 @@ pub struct CgroupTree {
     hybrid: Option<PathBuf>,
     /// `cgroupRoot` and kubepods, absolute within each hierarchy.
     kubepods: PathBuf,
-    missing: Vec<String>,
 }
 
 impl CgroupTree {
@@ -122,10 +121,8 @@ impl CgroupTree {
         })?;
         let table = MountTable::read(mount_table)?;
         let (version, hierarchies, hybrid) = detect(&table, cgroup_mount)?;
-        let has = |name: &str| hierarchies.iter().any(|h| h.controllers.contains(name));
-        let missing = WANTED.iter().filter(|name| !has(name)).map(|name| (*name).to_owned()).collect();
         let kubepods = Path::new("/").join(root).join(KUBEPODS);
-        Ok(Self { version, hierarchies, hybrid, kubepods, missing })
+        Ok(Self { version, hierarchies, hybrid, kubepods })
     }
 
     /// v1 or v2.
@@ -133,9 +130,21 @@ impl CgroupTree {
         self.version
     }
 
-    /// Controllers that this machine does not offer: their limits are not in force. Told once at start.
-    pub fn missing_controllers(&self) -> &[String] {
-        &self.missing
+    /// Controllers that pods will not have: not offered here, or (v2, once kubepods is there) not handed
+    /// down to it. Their limits are not in force. To be told once, after [`CgroupTree::ensure_levels`].
+    pub fn missing_controllers(&self) -> Vec<String> {
+        let offered = |name: &str| self.hierarchies.iter().any(|h| h.controllers.contains(name));
+        let handed_down = match self.version {
+            CgroupVersion::V1 => None,
+            CgroupVersion::V2 => {
+                let first = self.hierarchies.first();
+                first.and_then(|h| read_file(&h.folder(&self.kubepods).join("cgroup.controllers")).ok())
+            }
+        };
+        let has = |name: &str| {
+            offered(name) && handed_down.as_ref().is_none_or(|list| list.split_whitespace().any(|word| word == name))
+        };
+        WANTED.iter().filter(|name| !has(name)).map(|name| (*name).to_owned()).collect()
     }
 
     /// The cgroup above all pods, e.g. `/kubepods`.
@@ -167,12 +176,15 @@ impl CgroupTree {
         self.ensure(&self.level(qos), &values)
     }
 
-    /// Makes a pod's cgroup with its values and returns its path in the tree. Running it again writes
-    /// only what differs.
+    /// Makes a pod's cgroup with its values and returns its path in the tree. Huge pages of sizes that
+    /// the values do not name are forbidden, as upstream does. Running it again writes only what differs.
     pub fn ensure_pod(&self, qos: QosLevel, uid: &PodUid, values: &CgroupValues) -> Result<PathBuf, HostError> {
         let cgroup = self.pod(qos, uid);
         self.check_pod(&cgroup, "make cgroup")?;
         self.ensure(&cgroup, values)?;
+        if let Some(folder) = self.controller_folder("hugetlb", &cgroup) {
+            cgroup_values::forbid_other_hugepages(self.version, &folder, &values.hugepages)?;
+        }
         Ok(cgroup)
     }
 
@@ -277,7 +289,7 @@ fn enable_controllers(folder: &Path, offered: &BTreeSet<String>) -> Result<(), H
         return Ok(());
     }
     for name in &line {
-        // A controller that stays off shows in `cgroup.controllers` below, and its values are left out.
+        // One that stays off shows in `missing_controllers`, and its values are left out.
         let _ = write_file(&control, name);
     }
     Ok(())

@@ -25,7 +25,7 @@ const V1: [(&str, &[(&str, &str)]); 5] = [
     ("systemd", &[]),
 ];
 
-const V2: [(&str, &str); 10] = [
+const V2: [(&str, &str); 12] = [
     ("cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma"),
     ("cgroup.subtree_control", ""),
     ("cpu.weight", "100"),
@@ -36,6 +36,8 @@ const V2: [(&str, &str); 10] = [
     ("pids.max", "max"),
     ("hugetlb.2MB.max", "max"),
     ("hugetlb.2MB.rsvd.max", "max"),
+    ("hugetlb.1GB.max", "max"),
+    ("hugetlb.1GB.events", "max 0"),
 ];
 
 impl Fixture {
@@ -166,6 +168,9 @@ fn v2_controllers_are_handed_down_and_values_converted() {
     assert_eq!(fixture.read("kubepods/burstable/cpu.weight"), "39");
     assert_eq!(fixture.read("kubepods/besteffort/cpu.weight"), "1");
 
+    fs::write(fixture.dir.path().join("kubepods/cgroup.controllers"), "cpu memory pids hugetlb\n").unwrap();
+    assert_eq!(tree.missing_controllers(), ["cpuset"], "what the root did not hand down is told");
+
     fixture.fill("kubepods/podg");
     let unified = BTreeMap::from([("pids.max".to_owned(), "5".to_owned())]);
     let cgroup = tree.ensure_pod(QosLevel::Guaranteed, &uid("g"), &CgroupValues { unified, ..values() }).unwrap();
@@ -176,6 +181,8 @@ fn v2_controllers_are_handed_down_and_values_converted() {
         ("pids.max", "5"),
         ("hugetlb.2MB.max", "4194304"),
         ("hugetlb.2MB.rsvd.max", "4194304"),
+        ("hugetlb.1GB.max", "0"),
+        ("hugetlb.1GB.events", "max 0"),
         ("cgroup.subtree_control", ""),
     ] {
         assert_eq!(fixture.read(&format!("kubepods/podg/{file}")), expect, "{file}");
@@ -332,45 +339,65 @@ fn shares_and_weights() {
 
 #[test]
 fn a_real_cgroup_is_made_filled_emptied_and_removed() {
+    // On a hybrid machine both versions can be tried.
+    let hybrid = Path::new(CGROUP_MOUNT).join("unified");
+    let table = MountTable::read(Path::new(MOUNT_TABLE)).unwrap();
+    let mut mounts = vec![PathBuf::from(CGROUP_MOUNT)];
+    mounts.extend(table.is_mount_point(&hybrid).then_some(hybrid));
+    mounts.iter().for_each(|mount| real_cgroup(mount));
+}
+
+fn real_cgroup(mount: &Path) {
     let root = format!("/ferrolet-test-{}", std::process::id());
-    let open = CgroupTree::open(Path::new(MOUNT_TABLE), Path::new(CGROUP_MOUNT), &root, CgroupDriver::Cgroupfs);
-    let tree = match open {
+    let tree = match CgroupTree::open(Path::new(MOUNT_TABLE), mount, &root, CgroupDriver::Cgroupfs) {
         Ok(tree) => tree,
-        Err(e) => return report(&format!("skipped: no control groups here ({e})")),
+        Err(e) => return report(&format!("skipped: no control groups at {} ({e})", mount.display())),
     };
+    let control = mount.join("cgroup.subtree_control");
+    let before = read_file(&control).unwrap_or_default();
     let remove_root = || {
-        for cgroup in [
-            tree.level(QosLevel::Burstable),
-            tree.level(QosLevel::BestEffort),
-            tree.kubepods().into(),
-            root.clone().into(),
-        ] {
+        let levels = [tree.level(QosLevel::Burstable), tree.level(QosLevel::BestEffort)];
+        for cgroup in levels.into_iter().chain([tree.kubepods().to_path_buf(), PathBuf::from(&root)]) {
             tree.folders(&cgroup).iter().for_each(|folder| drop(fs::remove_dir(folder)));
+        }
+        let after = read_file(&control).unwrap_or_default();
+        for name in after.split_whitespace().filter(|name| !before.split_whitespace().any(|old| old == *name)) {
+            let _ = write_file(&control, &format!("-{name}"));
         }
     };
     if let Err(e) = tree.ensure_levels(&CgroupValues::default(), 512) {
         remove_root();
         return report(&format!("skipped: this user may not make control groups ({})", crate::host::explain(&e)));
     }
-    let wanted = CgroupValues { hugepages: BTreeMap::new(), ..values() };
-    let cgroup = tree.ensure_pod(QosLevel::Burstable, &uid("real"), &wanted).unwrap();
-    tree.ensure_pod(QosLevel::Burstable, &uid("real"), &wanted).unwrap();
+    let cgroup = tree.ensure_pod(QosLevel::Burstable, &uid("real"), &values()).unwrap();
+    tree.ensure_pod(QosLevel::Burstable, &uid("real"), &values()).unwrap();
     assert_eq!(tree.list_pods().unwrap(), [(cgroup.clone(), uid("real"))]);
-    if let Some(folder) = tree.controller_folder("memory", &cgroup) {
-        let file = if tree.version() == CgroupVersion::V1 { "memory.limit_in_bytes" } else { "memory.max" };
-        assert_eq!(read_file(&folder.join(file)).unwrap().trim(), "67108864");
+    let (memory, pages) = match tree.version() {
+        CgroupVersion::V1 => ("memory.limit_in_bytes", "hugetlb.2MB.limit_in_bytes"),
+        CgroupVersion::V2 => ("memory.max", "hugetlb.2MB.max"),
+    };
+    let missing = tree.missing_controllers();
+    for (controller, file, expect) in
+        [("memory", memory, "67108864"), ("hugetlb", pages, "4194304"), ("pids", "pids.max", "100")]
+    {
+        if !missing.iter().any(|name| name == controller) {
+            let folder = tree.controller_folder(controller, &cgroup).unwrap();
+            assert_eq!(read_file(&folder.join(file)).unwrap().trim(), expect, "{file}");
+        }
     }
     // A process of a container that outlived its pod, two levels down.
     let mut child = Command::new("sh").args(["-c", "echo up; exec sleep 600"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut moved = 0;
     for folder in tree.folders(&cgroup) {
         let inner = folder.join("container");
         if fs::create_dir_all(&inner).is_ok() {
             let _ = inherit_cpuset(&folder, &inner);
-            let _ = write_file(&inner.join("cgroup.procs"), &child.id().to_string());
+            moved += usize::from(write_file(&inner.join("cgroup.procs"), &child.id().to_string()).is_ok());
         }
     }
+    assert!(moved > 0);
     // Reaps the child as soon as it dies: a zombie still counts as a process of its cgroup.
     let reaper = std::thread::spawn(move || child.wait().unwrap());
     let outcome = tree.destroy(&cgroup);

@@ -119,12 +119,7 @@ pub(super) fn apply(
     }
     if controllers.contains("hugetlb") {
         for (size, limit) in &values.hugepages {
-            let suffixes: &[&str] = if v2 { &["max"] } else { &["limit_in_bytes"] };
-            // Reserved pages are bounded too where the kernel counts them (5.7 and later).
-            let reserved: &[&str] = if v2 { &["rsvd.max"] } else { &["rsvd.limit_in_bytes"] };
-            for suffix in suffixes.iter().chain(reserved) {
-                write_if_differs(folder, &format!("hugetlb.{size}.{suffix}"), &limit.to_string())?;
-            }
+            limit_hugepages(version, folder, size, *limit)?;
         }
     }
     if v2 {
@@ -133,6 +128,44 @@ pub(super) fn apply(
                 return Err(HostError::refused("write", folder.join(key), "it is not the key of a controller"));
             }
             write_if_differs(folder, key, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn limit_hugepages(version: CgroupVersion, folder: &Path, size: &str, limit: u64) -> Result<(), HostError> {
+    let file = hugepage_file(version);
+    // Reserved pages are bounded too where the kernel counts them (5.7 and later).
+    for kind in ["", "rsvd."] {
+        write_if_differs(folder, &format!("hugetlb.{size}.{kind}{file}"), &limit.to_string())?;
+    }
+    Ok(())
+}
+
+fn hugepage_file(version: CgroupVersion) -> &'static str {
+    match version {
+        CgroupVersion::V1 => "limit_in_bytes",
+        CgroupVersion::V2 => "max",
+    }
+}
+
+/// Sets the limit of every huge page size that is not in `named` to 0. The kernel's files tell which
+/// sizes there are.
+pub(super) fn forbid_other_hugepages(
+    version: CgroupVersion,
+    folder: &Path,
+    named: &BTreeMap<String, u64>,
+) -> Result<(), HostError> {
+    let entries = std::fs::read_dir(folder).map_err(|e| HostError::io("list cgroup", folder, e))?;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let size = name.to_str().and_then(|name| name.strip_prefix("hugetlb.")?.strip_suffix(hugepage_file(version)));
+        // "2MB." is a limit, "2MB.rsvd." its twin.
+        if let Some(size) = size.and_then(|size| size.strip_suffix('.'))
+            && !size.contains('.')
+            && !named.contains_key(size)
+        {
+            limit_hugepages(version, folder, size, 0)?;
         }
     }
     Ok(())

@@ -37,6 +37,8 @@ pub struct MountEntry {
     pub mount_point: PathBuf,
     /// Options of this mount, e.g. `rw,relatime`.
     pub options: String,
+    /// Whether mounts below it travel to its peers (`shared:N`).
+    pub is_shared: bool,
     /// File system type.
     pub fs_type: String,
     /// Device or other source.
@@ -80,6 +82,12 @@ impl MountTable {
         self.entries.iter().rev().find(|entry| entry.mount_point == path)
     }
 
+    /// The mount that a path lies in.
+    pub fn containing(&self, path: &Path) -> Option<&MountEntry> {
+        let path = fs::canonicalize(path).unwrap_or_else(|_| resolve(path));
+        path.ancestors().find_map(|above| self.entries.iter().rev().find(|entry| entry.mount_point == above))
+    }
+
     /// Whether something is mounted exactly here.
     pub fn is_mount_point(&self, path: &Path) -> bool {
         self.at(path).is_some()
@@ -116,12 +124,18 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mount_point = unescape(fields.next()?);
     let options = text(fields.next()?);
     // Optional fields (propagation) end with a single dash.
-    fields.by_ref().find(|field| *field == b"-")?;
+    let mut is_shared = false;
+    loop {
+        match fields.next()? {
+            b"-" => break,
+            field => is_shared |= field.starts_with(b"shared:"),
+        }
+    }
     let fs_type = text(fields.next()?);
     let source = text(fields.next()?);
     // An empty source or empty options leave a field out.
     let super_options = fields.next().map(text).unwrap_or_default();
-    Some(MountEntry { id, parent, root, mount_point, options, fs_type, source, super_options })
+    Some(MountEntry { id, parent, root, mount_point, options, is_shared, fs_type, source, super_options })
 }
 
 fn text(field: &[u8]) -> String {
@@ -177,6 +191,26 @@ pub fn mount_hugetlbfs(target: &Path, page_size: u64) -> Result<(), HostError> {
 pub fn bind(source: &Path, target: &Path) -> Result<(), HostError> {
     nix::mount::mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
         .map_err(|e| HostError::io("bind-mount on", target, e))
+}
+
+/// Makes sure that mounts below a folder can travel into containers and back (`mountPropagation`), as
+/// upstream does for its root folder: if the mount it lies in is not shared, the folder is mounted on
+/// itself and that mount is shared. Returns whether it had to.
+pub fn ensure_shared(folder: &Path, mount_table: &Path) -> Result<bool, HostError> {
+    if MountTable::read(mount_table)?.containing(folder).is_some_and(|entry| entry.is_shared) {
+        return Ok(false);
+    }
+    let shared = |target: &Path| {
+        let flags = MsFlags::MS_SHARED | MsFlags::MS_REC;
+        nix::mount::mount(None::<&str>, target, None::<&str>, flags, None::<&str>)
+            .map_err(|e| HostError::io("share the mount", target, e))
+    };
+    if !MountTable::read(mount_table)?.is_mount_point(folder) {
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+        nix::mount::mount(Some(folder), folder, None::<&str>, flags, None::<&str>)
+            .map_err(|e| HostError::io("mount on itself", folder, e))?;
+    }
+    shared(folder).map(|()| true)
 }
 
 /// How an unmount ended.

@@ -26,6 +26,7 @@ fn lines_are_parsed_and_odd_ones_left_out() {
     assert_eq!((entry.root.as_path(), entry.source.as_str()), (Path::new("/sub"), "/dev/my\tdisk"));
     assert_eq!(table.entries()[1].super_options, "rw,discard");
     assert_eq!(table.entries()[6].super_options, "");
+    assert_eq!(table.entries().iter().filter(|e| e.is_shared).map(|e| e.id).collect::<Vec<_>>(), [27]);
 }
 
 #[test]
@@ -51,6 +52,29 @@ fn mounts_below_a_folder_come_deepest_and_newest_first() {
     assert!(table.is_mount_point(Path::new("/pods/ab")));
     assert!(!table.is_mount_point(Path::new("/pods/a")));
     assert_eq!(table.at(Path::new("/pods/a/vol")).map(|e| e.id), Some(43));
+}
+
+#[test]
+fn a_path_lies_in_the_deepest_mount_above_it() {
+    let table = MountTable::parse(TABLE.as_bytes());
+    for (path, expect) in [("/pods/a/vol/x/y", 43), ("/pods/abc", 27), ("/pods/ab", 42), ("/", 27)] {
+        assert_eq!(table.containing(Path::new(path)).map(|e| e.id), Some(expect), "{path}");
+    }
+}
+
+#[test]
+fn a_folder_is_shared_once() {
+    in_private_mounts(|dir| {
+        let root = dir.join("root");
+        fs::create_dir(&root).unwrap();
+        let share = || ensure_shared(&root, Path::new(MOUNT_TABLE)).unwrap();
+        assert!(share(), "the test's mounts are private");
+        assert!(!share());
+        let table = MountTable::read(Path::new(MOUNT_TABLE)).unwrap();
+        assert_eq!(table.under(dir).len(), 1);
+        assert!(table.at(&root).unwrap().is_shared);
+        unmount(&root).unwrap();
+    });
 }
 
 #[test]
