@@ -65,10 +65,26 @@ pub(super) fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerm
     status.state.as_ref()?.terminated.as_ref()
 }
 
+/// Whether the present instance runs.
+pub(super) fn is_running(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|s| s.running.is_some())
+}
+
+/// Whether there is no present instance that runs or ran.
+pub(super) fn is_waiting(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_none_or(|s| s.running.is_none() && s.terminated.is_none())
+}
+
+/// Whether it waits and its last end is that of the very instance it speaks of, seen or not.
+fn waits_after_end(status: &ContainerStatus) -> bool {
+    let last = status.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    is_waiting(status) && last.is_some_and(|t| t.container_id.is_none() || t.container_id == status.container_id)
+}
+
 /// The exit code of a container that does not run: of its present instance, or of the last one while
 /// it waits. `None` while it runs and when it never has.
 pub(super) fn exit_code_so_far(status: &ContainerStatus) -> Option<i32> {
-    if status.state.as_ref().is_some_and(|s| s.running.is_some()) {
+    if is_running(status) {
         return None;
     }
     let last = || status.last_state.as_ref()?.terminated.as_ref();
@@ -109,17 +125,21 @@ impl Writer<'_> {
             (None, Some(old)) if self.input.observed.is_none() => old.clone(),
             (None, _) => self.of_nothing(kind, container, old.as_ref()),
         };
-        status.volume_mounts = self.volume_mounts(container);
-
         let facts = self.input.facts.get(&container.name);
         if let Some(reason) = facts.and_then(|f| f.waiting.as_ref())
             && self.waits_for_start(kind, container, instances, &status)
         {
             if terminated(&status).is_some() {
-                status.last_state = status.state.take();
+                let last_state = status.state.take();
+                if instances.is_none() {
+                    // Nothing is left of the instance but its end.
+                    status = self.not_started(container, Some(&status));
+                }
+                status.last_state = last_state;
             }
             status.state = Some(waiting(Some(&reason.reason), Some(&reason.message)));
         }
+        status.volume_mounts = self.volume_mounts(container);
         self.answer_probes(kind, container, old.as_ref(), facts, &mut status);
         status
     }
@@ -136,6 +156,7 @@ impl Writer<'_> {
         let id = self.container_id(newest);
         let same_instance = old.is_some_and(|o| o.container_id.as_ref() == Some(&id));
         let old_end = old.and_then(terminated);
+        let older_was_told = old.is_some_and(|o| instances.older.is_some_and(|older| tells_of(o, older)));
         let told_count = old.map_or(0, |o| o.restart_count);
         // A new instance is a restart, even if it starts to count anew because the runtime lost all
         // the older ones.
@@ -151,17 +172,20 @@ impl Writer<'_> {
             Seen::Exited(exit) => ended(self.end(newest, exit)),
             Seen::Unknown => match old {
                 Some(old) if same_instance && old_end.is_some() => old.state.clone().unwrap_or_default(),
-                Some(old) if old.state.as_ref().is_some_and(|s| s.running.is_some()) => {
+                Some(old) if is_running(old) && (same_instance || !older_was_told) => {
                     restart_count = restart_count.max(old.restart_count.saturating_add(1));
                     lost("The container could not be located when the pod was terminated")
                 }
                 _ => waiting(None, None),
             },
         };
+        let last_told = || old.and_then(|o| o.last_state.clone()).unwrap_or_default();
         let last_state = match instances.older.map(|older| (&older.state, older)) {
+            // How it ended has been told, and stays so now that the runtime knows less.
+            _ if newest.state == Seen::Unknown && same_instance && old.is_some_and(waits_after_end) => last_told(),
             Some((Seen::Exited(exit), older)) => ended(self.end(older, exit)),
             _ if !same_instance && old_end.is_some() => ended(old_end.cloned().unwrap_or_default()),
-            _ => old.and_then(|o| o.last_state.clone()).unwrap_or_default(),
+            _ => last_told(),
         };
         let spec = container.resources.as_ref();
         ContainerStatus {
@@ -185,16 +209,7 @@ impl Writer<'_> {
         if let Some(old) = old.filter(|o| terminated(o).is_some()) {
             return old.clone();
         }
-        let has_init = !pod::init_containers(self.input.pod).is_empty();
-        let reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
-        let mut status = ContainerStatus {
-            image: container_image(container),
-            last_state: Some(old.and_then(|o| o.last_state.clone()).unwrap_or_default()),
-            name: container.name.clone(),
-            restart_count: old.map_or(0, |o| o.restart_count),
-            state: Some(waiting(Some(reason), None)),
-            ..ContainerStatus::default()
-        };
+        let mut status = self.not_started(container, old);
         if kind == ContainerKind::Init && self.app_container_was_made() {
             // The runtime forgets init containers, and a static pod's status is kept nowhere else.
             status.state = Some(ended(ContainerStateTerminated {
@@ -208,7 +223,7 @@ impl Writer<'_> {
             }));
             return status;
         }
-        let ran = old.is_some_and(|o| o.state.as_ref().is_some_and(|s| s.running.is_some()));
+        let ran = old.is_some_and(is_running);
         let has_last = status.last_state.as_ref().is_some_and(|s| s.terminated.is_some());
         if ran && !has_last {
             // It ran and is gone: it stopped, and the pod is not pending again.
@@ -220,6 +235,19 @@ impl Writer<'_> {
             }
         }
         status
+    }
+
+    fn not_started(&self, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+        let has_init = !pod::init_containers(self.input.pod).is_empty();
+        let reason = if has_init { "PodInitializing" } else { "ContainerCreating" };
+        ContainerStatus {
+            image: container_image(container),
+            last_state: Some(old.and_then(|o| o.last_state.clone()).unwrap_or_default()),
+            name: container.name.clone(),
+            restart_count: old.map_or(0, |o| o.restart_count),
+            state: Some(waiting(Some(reason), None)),
+            ..ContainerStatus::default()
+        }
     }
 
     fn app_container_was_made(&self) -> bool {
@@ -244,6 +272,8 @@ impl Writer<'_> {
                 Some(Seen::Running { .. }) => false,
                 Some(Seen::Created | Seen::Unknown) => true,
                 Some(Seen::Exited(exit)) => after(exit.code),
+                // A forgotten init container counts as done once an app container was made.
+                None if kind == ContainerKind::Init && self.app_container_was_made() => false,
                 None => terminated(status).is_none_or(|t| after(t.exit_code)),
             }
     }
@@ -264,8 +294,7 @@ impl Writer<'_> {
         }
         let facts = facts.filter(|f| self.is_about(f, status));
         let same = old.filter(|o| o.container_id == status.container_id);
-        let running = status.state.as_ref().is_some_and(|s| s.running.is_some());
-        let started = running
+        let started = is_running(status)
             && facts
                 .and_then(|f| f.started)
                 .unwrap_or_else(|| container.startup_probe.is_none() || same.is_some_and(|o| o.started == Some(true)));
@@ -282,8 +311,7 @@ impl Writer<'_> {
     }
 
     fn is_about(&self, facts: &ContainerFacts, status: &ContainerStatus) -> bool {
-        let id = status.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id);
-        facts.probed.as_ref().is_some_and(|probed| Some(probed.as_str()) == id)
+        facts.probed.as_ref().is_some_and(|probed| Some(probed.as_str()) == bare_id(status))
     }
 
     fn container_id(&self, container: &RuntimeContainer) -> String {
@@ -333,10 +361,21 @@ impl Writer<'_> {
     }
 }
 
+fn tells_of(status: &ContainerStatus, container: &RuntimeContainer) -> bool {
+    bare_id(status).is_some_and(|id| id == container.id.as_str())
+}
+
+/// The container's id without the runtime's name.
+fn bare_id(status: &ContainerStatus) -> Option<&str> {
+    status.container_id.as_deref()?.split_once("://").map(|(_, id)| id)
+}
+
 /// Whether the newest instance came after the one that a status speaks of.
 fn is_successor(instances: Instances<'_>, told: &ContainerStatus) -> bool {
-    let Some((_, id)) = told.container_id.as_deref().and_then(|id| id.split_once("://")) else { return false };
-    if instances.older.is_some_and(|older| older.id.as_str() == id) {
+    if told.container_id.is_none() {
+        return false;
+    }
+    if instances.older.is_some_and(|older| tells_of(told, older)) {
         return true;
     }
     let (state, last) = (told.state.as_ref(), told.last_state.as_ref());

@@ -15,7 +15,8 @@ pub(super) fn end_all_containers(input: &StatusInput<'_>, lists: &mut Lists) {
     if is_initialized(input, lists) {
         lists.app.iter_mut().for_each(end);
     }
-    let began = lists.init.iter().rposition(|s| !is_waiting(s) || last_exit_code(s).is_some()).map_or(1, |i| i + 1);
+    let began =
+        lists.init.iter().rposition(|s| !containers::is_waiting(s) || last_exit_code(s).is_some()).map_or(1, |i| i + 1);
     lists.init.iter_mut().take(began).for_each(end);
 }
 
@@ -27,10 +28,6 @@ fn end(status: &mut ContainerStatus) {
     }
 }
 
-fn is_waiting(status: &ContainerStatus) -> bool {
-    status.state.as_ref().is_none_or(|s| s.running.is_none() && s.terminated.is_none())
-}
-
 fn last_exit_code(status: &ContainerStatus) -> Option<i32> {
     status.last_state.as_ref()?.terminated.as_ref().map(|t| t.exit_code)
 }
@@ -38,7 +35,7 @@ fn last_exit_code(status: &ContainerStatus) -> Option<i32> {
 /// Whether an app container has had its turn, or the last init container has done its part.
 fn is_initialized(input: &StatusInput<'_>, lists: &Lists) -> bool {
     let Some(last) = pod::init_containers(input.pod).last() else { return true };
-    if lists.app.iter().any(|s| !is_waiting(s) || last_exit_code(s).is_some()) {
+    if lists.app.iter().any(|s| !containers::is_waiting(s) || last_exit_code(s).is_some()) {
         return true;
     }
     let Some(status) = phase::find(&lists.init, &last.name) else { return false };

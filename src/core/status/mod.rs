@@ -182,8 +182,16 @@ pub fn pod_status(input: &StatusInput<'_>) -> Outcome {
     let mut told = phase;
     if input.stage == Stage::Terminated {
         last_words::end_all_containers(input, &mut lists);
-        if !told.is_terminal() && !pod::is_static(input.pod) {
-            told = Phase::Failed;
+        if !told.is_terminal() {
+            told = match phase::compute(input, &view, &lists) {
+                phase if phase.is_terminal() => phase,
+                phase if pod::is_static(input.pod) => phase_before.unwrap_or(phase),
+                _ => Phase::Failed,
+            };
+        }
+        if !told.is_terminal() {
+            // Nothing froze: the conditions follow what the containers say now.
+            conditions = conditions::kubelet_conditions(input, &view, &lists, told, false);
         }
     } else if told.is_terminal() && settled.is_none() {
         told = match phase_before {

@@ -139,7 +139,7 @@ fn count(pod: &Pod, lists: &Lists) -> Count {
         let sidecar = pod::is_sidecar(container);
         let status = find(&lists.init, &container.name);
         let state = status.and_then(|s| s.state.as_ref());
-        let running = state.is_some_and(|s| s.running.is_some());
+        let running = status.is_some_and(containers::is_running);
         let exit_code = status.and_then(containers::exit_code_so_far);
         match (sidecar, exit_code) {
             // An ended sidecar counts neither way.
@@ -165,7 +165,7 @@ fn count(pod: &Pod, lists: &Lists) -> Count {
             n.unknown += 1;
             continue;
         };
-        if status.state.as_ref().is_some_and(|s| s.running.is_some()) {
+        if containers::is_running(status) {
             n.running += 1;
             continue;
         }

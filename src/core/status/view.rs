@@ -3,7 +3,7 @@
 //! Layer L1, pure, used by the status computation only. It trusts neither order nor uniqueness of the
 //! lists it reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
 
@@ -31,8 +31,9 @@ impl<'a> View<'a> {
     pub(super) fn new(observed: Option<&'a RuntimePod>) -> Self {
         let Some(observed) = observed else { return Self::default() };
         let is_ready = |s: &&RuntimeSandbox| s.state == SandboxState::Ready;
-        let sandbox = observed.sandboxes.iter().max_by_key(|s| (s.attempt, s.created_at, &s.id, is_ready(s)));
-        let ready_sandboxes = observed.sandboxes.iter().filter(is_ready).count();
+        let key = |s: &&'a RuntimeSandbox| (s.attempt, s.created_at, &s.id, is_ready(s), &s.ips, s.host_network);
+        let sandbox = observed.sandboxes.iter().max_by_key(key);
+        let ready: BTreeSet<_> = observed.sandboxes.iter().filter(is_ready).map(|s| &s.id).collect();
 
         // Attempts come before creation times: a clock that was set back does not reorder instances.
         let mut sorted: Vec<&RuntimeContainer> = observed.containers.iter().collect();
@@ -50,7 +51,7 @@ impl<'a> View<'a> {
                 Some(_) => {}
             }
         }
-        Self { sandbox, ready_sandboxes, containers }
+        Self { sandbox, ready_sandboxes: ready.len(), containers }
     }
 
     /// The newest sandbox, if it is ready.

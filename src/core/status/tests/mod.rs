@@ -3,7 +3,11 @@
 
 mod conditions;
 mod containers;
+mod others;
 mod phases;
+mod properties;
+mod recorded;
+mod summaries;
 
 use std::collections::BTreeMap;
 
