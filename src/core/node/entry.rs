@@ -9,7 +9,7 @@ use crate::api::pod::{ContainerKind, find_container, grace_seconds, pod_name, po
 use crate::api::record::PodRecord;
 use crate::api::runtime::{ContainerState, RuntimePod, UnixNanos};
 use crate::api::v1::{Pod, PodStatus};
-use crate::api::{ContainerId, PodName, PodUid};
+use crate::api::{PodName, PodUid};
 use crate::core::plan::{self, ContainerMemory};
 use crate::core::status;
 use crate::msg::{CountedEvent, PodEvent, Reason, Step, StepResult, WorkReport};
@@ -312,15 +312,4 @@ impl Entry {
             Some(ContainerKind::App) | None => format!("spec.containers{{{name}}}"),
         }
     }
-}
-
-/// What ended containers said last, by container id.
-pub(super) fn termination_messages(observed: Option<&RuntimePod>) -> BTreeMap<ContainerId, String> {
-    let containers = observed.into_iter().flat_map(|o| &o.containers);
-    containers
-        .filter_map(|c| match &c.state {
-            ContainerState::Exited(exit) if !exit.message.is_empty() => Some((c.id.clone(), exit.message.clone())),
-            _ => None,
-        })
-        .collect()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Node;
-use super::entry::{Cause, Entry, Stage, termination_messages};
+use super::entry::{Cause, Entry, Stage};
 use crate::api::PodUid;
 use crate::api::moment::Now;
 use crate::core::qos;
@@ -48,7 +48,6 @@ impl Node {
             Some(Cause::DeadlineExceeded) => Some(status::Ending::deadline_exceeded()),
             Some(Cause::Removed | Cause::Orphan | Cause::Completed(_)) | None => None,
         };
-        let messages = termination_messages(observed);
         let outcome = status::pod_status(&StatusInput {
             pod: &entry.pod,
             observed,
@@ -56,7 +55,6 @@ impl Node {
             stage: status_stage(&entry.stage),
             ending: ending.as_ref(),
             facts: &entry.container_facts(),
-            termination_messages: &messages,
             host_ips: &settings.host_ips,
             runtime_name: &settings.runtime_name,
             recursive_read_only: settings.recursive_read_only,

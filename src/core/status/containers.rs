@@ -319,12 +319,7 @@ impl Writer<'_> {
     }
 
     fn end(&self, container: &RuntimeContainer, exit: &Exit) -> ContainerStateTerminated {
-        let left = self.input.termination_messages.get(&container.id).map_or("", String::as_str);
         let mut message = exit.message.clone();
-        if !message.is_empty() && !left.is_empty() {
-            message.push_str(": ");
-        }
-        message.push_str(left);
         message.truncate(floor_char_boundary(&message, self.max_message));
         let reason = match exit.reason.as_str() {
             "" if exit.code == 0 => "Completed",

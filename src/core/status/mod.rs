@@ -33,10 +33,10 @@ use crate::api::runtime::{RuntimePod, UnixNanos};
 use crate::api::v1::{HostIP, Pod, PodCondition, PodIP, PodStatus};
 use crate::api::{ContainerId, PodName};
 use crate::msg::Reason;
+use crate::util::text::duration;
 
 pub use compare::differs;
 pub use phase::{Phase, restarts_after};
-pub use resources::{pod_limits, pod_requests};
 pub use summary::{PodSummary, summary};
 
 use view::View;
@@ -109,8 +109,6 @@ pub struct StatusInput<'a> {
     pub ending: Option<&'a Ending>,
     /// Facts by container name.
     pub facts: &'a BTreeMap<String, ContainerFacts>,
-    /// What ended containers left in their termination message file or log, by container id.
-    pub termination_messages: &'a BTreeMap<ContainerId, String>,
     /// Node addresses, primary first; the pod's addresses take their order of families from it.
     pub host_ips: &'a [String],
     /// Name of the runtime, the scheme of `containerID`: `containerd`.
@@ -217,7 +215,7 @@ pub fn pod_status(input: &StatusInput<'_>) -> Outcome {
 
     let (pod_ip, pod_ips) = pod_ips(input, &view);
     let status = PodStatus {
-        allocated_resources: Some(pod_requests(input.pod)).filter(|r| !r.is_empty()),
+        allocated_resources: resources::requested(input.pod),
         conditions: Some(all_conditions),
         container_statuses: not_empty(lists.app),
         ephemeral_container_statuses: not_empty(lists.ephemeral),
@@ -301,28 +299,8 @@ fn pod_ips(input: &StatusInput<'_>, view: &View<'_>) -> (Option<String>, Option<
 /// The message of a container in `CrashLoopBackOff`.
 pub fn crash_loop_message(delay: Duration, container: &str, pod: &Pod) -> String {
     let PodName { namespace, name } = pod::pod_name(pod);
-    let delay = go_duration(delay);
+    let delay = duration(delay);
     format!("back-off {delay} restarting failed container={container} pod={name}_{namespace}({})", pod::pod_uid(pod))
-}
-
-/// A duration as Go prints it, to the millisecond: `10s`, `1m20s`, `5m0s`, `1.5s`.
-fn go_duration(span: Duration) -> String {
-    let (seconds, millis) = (span.as_secs(), span.subsec_millis());
-    if seconds == 0 {
-        return if millis == 0 { "0s".to_owned() } else { format!("{millis}ms") };
-    }
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    let mut text = match (hours, minutes) {
-        (0, 0) => String::new(),
-        (0, m) => format!("{m}m"),
-        (h, m) => format!("{h}h{m}m"),
-    };
-    text.push_str(&(seconds % 60).to_string());
-    if millis > 0 {
-        text.push_str(format!(".{millis:03}").trim_end_matches('0'));
-    }
-    text.push('s');
-    text
 }
 
 /// API time to the second; `None` when unknown (0 or before 1970), so that nobody reads "1970".

@@ -8,10 +8,10 @@ use crate::api::Quantity;
 use crate::api::pod;
 use crate::api::quantity::{Amount, Format};
 use crate::api::runtime::{ContainerState, Resources, RuntimeContainer};
-use crate::api::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
+use crate::api::v1::{ContainerStatus, Pod, ResourceRequirements};
+use crate::core::qos::{self, Overhead, ResourceList};
 
 type List = BTreeMap<String, Quantity>;
-type Amounts = BTreeMap<String, Amount>;
 
 /// The kernel's least CPU shares; a request at or below them is told as the spec has it.
 const MIN_SHARES: i64 = 2;
@@ -51,7 +51,7 @@ pub(super) fn in_force(
 fn overwrite(list: &mut List, name: &str, actual: Option<Amount>, least: i64, old: Option<&List>) {
     match actual {
         Some(actual) => {
-            let spec = list.get(name).and_then(amount).unwrap_or(Amount::ZERO);
+            let spec = qos::amount(Some(list), name);
             if spec != actual && (actual.milli_value() > least || spec.milli_value() > least) {
                 list.insert(name.to_owned(), actual.to_quantity());
             }
@@ -83,85 +83,15 @@ fn memory_limit(resources: &Resources) -> Option<Amount> {
 /// `status.resources`: what the pod asks for altogether.
 pub(super) fn effective(pod: &Pod) -> ResourceRequirements {
     let claims = pod::spec(pod).and_then(|s| s.resources.as_ref()).and_then(|r| r.claims.clone());
-    let list = |list: List| Some(list).filter(|l| !l.is_empty());
-    ResourceRequirements { claims, limits: list(pod_limits(pod)), requests: list(pod_requests(pod)) }
+    ResourceRequirements { claims, limits: print(qos::pod_limits(pod, Overhead::Included)), requests: requested(pod) }
 }
 
-/// What the whole pod requests: the sum of its app containers and sidecars, or more where an init
-/// container needs more; the pod's own requests where it states any; and its overhead.
-pub fn pod_requests(pod: &Pod) -> List {
-    let mut total = aggregate(pod, |r| r.requests.as_ref());
-    add(&mut total, pod::spec(pod).and_then(|s| s.overhead.as_ref()));
-    print(total)
+/// `status.allocatedResources`: what the pod requests altogether.
+pub(super) fn requested(pod: &Pod) -> Option<List> {
+    print(qos::pod_requests(pod, Overhead::Included))
 }
 
-/// The pod's limits, summed up like [`pod_requests`]. A resource is missing if no container limits it;
-/// that one is there does not mean that every container has it.
-pub fn pod_limits(pod: &Pod) -> List {
-    let mut total = aggregate(pod, |r| r.limits.as_ref());
-    let overhead = amounts(pod::spec(pod).and_then(|s| s.overhead.as_ref()));
-    for (name, amount) in overhead {
-        if let Some(limit) = total.get_mut(&name).filter(|limit| !limit.is_zero()) {
-            *limit = limit.plus(amount);
-        }
-    }
-    print(total)
-}
-
-fn aggregate(pod: &Pod, which: fn(&ResourceRequirements) -> Option<&List>) -> Amounts {
-    let of = |c: &Container| amounts(c.resources.as_ref().and_then(which));
-    let mut total = Amounts::new();
-    for container in pod::app_containers(pod) {
-        sum(&mut total, of(container));
-    }
-    // An init container runs beside the sidecars that started before it.
-    let mut sidecars = Amounts::new();
-    let mut most = Amounts::new();
-    for container in pod::init_containers(pod) {
-        let mut during = of(container);
-        if pod::is_sidecar(container) {
-            sum(&mut total, during.clone());
-            sum(&mut sidecars, during);
-            during = sidecars.clone();
-        } else {
-            sum(&mut during, sidecars.clone());
-        }
-        larger(&mut most, during);
-    }
-    larger(&mut total, most);
-    let own = pod::spec(pod).and_then(|s| s.resources.as_ref()).and_then(which);
-    for (name, amount) in amounts(own) {
-        if name == "cpu" || name == "memory" || name.starts_with("hugepages-") {
-            total.insert(name, amount);
-        }
-    }
-    total
-}
-
-fn amount(quantity: &Quantity) -> Option<Amount> {
-    Amount::try_from(quantity).ok()
-}
-
-fn amounts(list: Option<&List>) -> Amounts {
-    list.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), amount(q)?))).collect()
-}
-
-fn add(total: &mut Amounts, list: Option<&List>) {
-    sum(total, amounts(list));
-}
-
-fn sum(total: &mut Amounts, list: Amounts) {
-    for (name, amount) in list {
-        total.entry(name).and_modify(|t| *t = t.plus(amount)).or_insert(amount);
-    }
-}
-
-fn larger(total: &mut Amounts, list: Amounts) {
-    for (name, amount) in list {
-        total.entry(name).and_modify(|t| *t = (*t).max(amount)).or_insert(amount);
-    }
-}
-
-fn print(total: Amounts) -> List {
-    total.into_iter().map(|(name, amount)| (name, amount.to_quantity())).collect()
+fn print(total: ResourceList) -> Option<List> {
+    let list: List = total.into_iter().map(|(name, amount)| (name, amount.to_quantity())).collect();
+    Some(list).filter(|l| !l.is_empty())
 }

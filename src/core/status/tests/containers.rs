@@ -269,26 +269,23 @@ fn an_ended_pod_leaves_nothing_waiting_that_had_its_turn() {
 }
 
 #[test]
-fn messages_are_joined_and_bounded() {
-    let mut s = one().see("c 0 exit 3");
-    let exit = |s: &mut Scene, message: &str| {
+fn messages_have_their_share_of_the_pods_12_kibibytes() {
+    let share = |containers: usize, message: &str| {
+        let names: Vec<Value> = (0..containers).map(|i| json!({"name": format!("c{i}")})).collect();
+        let mut s = scene(json!({"containers": names})).see("c0 0 exit 3");
         let observed = s.observed.as_mut().expect("observed");
         if let ContainerState::Exited(exit) = &mut observed.containers[0].state {
             exit.message = message.into();
         }
-    };
-    let message = |s: &Scene| {
         let status = s.outcome().status.container_statuses.expect("statuses").remove(0);
         status.state.and_then(|s| s.terminated).and_then(|t| t.message)
     };
-    assert_eq!(message(&s), None);
-    exit(&mut s, "runtime says");
-    assert_eq!(message(&s).as_deref(), Some("runtime says"));
-    s.messages.insert("c-0".into(), "bye\n".into());
-    assert_eq!(message(&s).as_deref(), Some("runtime says: bye\n"));
-    s.messages.insert("c-0".into(), "€".repeat(5000));
-    let text = message(&s).expect("a message");
-    assert_eq!((text.len(), text.ends_with('€')), (12 * 1024 - 1, true));
+    assert_eq!(share(1, ""), None);
+    assert_eq!(share(1, "bye\n").as_deref(), Some("bye\n"));
+    let long = "€".repeat(5000);
+    assert_eq!(share(1, &long), Some("€".repeat(4096)));
+    assert_eq!(share(5, &long), Some("€".repeat(819)));
+    assert_eq!(share(20_000, &long), None);
 }
 
 #[test]

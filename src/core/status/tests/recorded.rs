@@ -151,7 +151,6 @@ fn a_recorded_run_comes_out_again() {
                 stage,
                 ending: None,
                 facts: &facts_of(&expect),
-                termination_messages: &BTreeMap::new(),
                 host_ips: if is_rejected { &[] } else { const { &[String::new()] } },
                 runtime_name: "containerd",
                 recursive_read_only: false,
