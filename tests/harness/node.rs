@@ -65,7 +65,7 @@ impl Node {
         for image in ["pause", "busybox", "web"] {
             node.import(image);
         }
-        make_cgroup(&node.name);
+        run(node.script("runtime").arg("cgroup").arg(node.path("")));
         node
     }
 
@@ -212,25 +212,6 @@ fn start_hold(folder: &Path) -> (Child, String) {
 fn subnet(number: u32) -> String {
     let piece = (std::process::id() * 16 + number) % (64 * 256);
     format!("10.{}.{}.0/24", 64 + piece / 256, piece % 256)
-}
-
-/// Makes the node's top cgroup in every hierarchy, as an administrator does who sets `cgroupRoot`.
-fn make_cgroup(name: &str) {
-    let root = Path::new("/sys/fs/cgroup");
-    if root.join("cgroup.controllers").exists() {
-        return fs::create_dir_all(root.join(name)).expect("make the node's cgroup");
-    }
-    for hierarchy in fs::read_dir(root).expect("list the cgroup hierarchies").flatten() {
-        if hierarchy.file_type().is_ok_and(|kind| kind.is_dir()) {
-            let group = hierarchy.path().join(name);
-            fs::create_dir_all(&group).expect("make the node's cgroup");
-            for file in ["cpuset.cpus", "cpuset.mems"] {
-                if let Ok(value) = fs::read_to_string(hierarchy.path().join(file)) {
-                    fs::write(group.join(file), value).expect("give the node's cgroup its processors");
-                }
-            }
-        }
-    }
 }
 
 /// Runs a command to its end and gives what it printed; panics with all it said when it fails.

@@ -67,7 +67,8 @@ fn breach(source: &Source, index: usize, rule: &'static str, advice: impl Into<S
 fn header(source: &Source) -> Option<Breach> {
     let text: String =
         source.text.lines().map_while(|line| line.strip_prefix("//!")).flat_map(|line| [line, "\n"]).collect();
-    if text.trim().len() < 40 {
+    let is_test = source.lines.iter().all(|line| line.in_test);
+    if text.trim().len() < if is_test { 15 } else { 40 } {
         return Some(breach(
             source,
             0,
@@ -75,7 +76,7 @@ fn header(source: &Source) -> Option<Breach> {
             "start the file with `//!` lines: what it is for, which thread runs it, what it owns, what it must never do",
         ));
     }
-    let agent = source.path.starts_with("src/agents/") && !source.path.ends_with("/tests.rs");
+    let agent = source.path.starts_with("src/agents/") && !is_test;
     (agent && !text.to_lowercase().contains("thread"))
         .then(|| breach(source, 0, "header", "an agent's header names the thread that runs it"))
 }

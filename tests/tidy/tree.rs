@@ -34,8 +34,8 @@ pub(super) fn breaches() -> Vec<Breach> {
         } else if text.starts_with("#!") {
             found.extend(rules::length(path, text));
         }
-        // The rules' own snippets break the rules on purpose.
-        if path != "tests/tidy.rs" {
+        // The rules' own snippets break the rules on purpose; recorded data has paths inside of containers.
+        if path != "tests/tidy.rs" && !path.contains("/testdata/") {
             found.extend(rules::of_any_text(path, text));
         }
         match path.as_str() {
