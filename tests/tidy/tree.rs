@@ -16,6 +16,9 @@ pub(super) fn breaches() -> Vec<Breach> {
     collect(root, "", &mut files);
     files.sort();
     let sources: Vec<&(String, String)> = files.iter().filter(|(path, _)| path.ends_with(".rs")).collect();
+    for needed in ["README.md", "Cargo.lock", "src/lib.rs"] {
+        assert!(files.iter().any(|(path, _)| path == needed), "there is no {needed} in {}", root.display());
+    }
     assert!(sources.len() > 20, "the walk found only {} Rust files below {}", sources.len(), root.display());
     let agents: Vec<&str> = files.iter().filter_map(|(path, _)| agent(path)).collect();
     let mut tests: Vec<String> = sources.iter().flat_map(|(path, text)| test_modules(path, text)).collect();
