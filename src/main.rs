@@ -1,3 +1,7 @@
-//! The `ferrolet` program. Everything of interest is in the library.
+//! The `ferrolet` program. Everything of interest is in the library. Runs the main thread.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ferrolet::cli::main(std::env::args_os())
+}

@@ -7,4 +7,5 @@ mod fakes;
 mod harness;
 mod it_cri;
 mod it_cri_faults;
+mod program;
 mod tidy;

@@ -5,6 +5,7 @@ pub mod cancel;
 pub mod clock;
 pub mod fs;
 pub mod heartbeat;
+pub mod logging;
 pub mod poll;
 pub mod rate;
 pub mod snapshot;

@@ -1,0 +1,85 @@
+//! The program from outside: what it prints, where, and its exit code. Starts the built program; no agent gets as far as a runtime.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ferrolet");
+
+fn run(args: &[&str]) -> Output {
+    Command::new(PROGRAM).args(args).output().unwrap()
+}
+
+/// Exit code, a part of stdout, a part of stderr; an empty part means that nothing is there.
+fn check(args: &[&str], code: i32, out: &str, err: &str) {
+    let output = run(args);
+    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
+    for (text, part) in [(&stdout, out), (&stderr, err)] {
+        assert!(
+            if part.is_empty() { text.is_empty() } else { text.contains(part) },
+            "{args:?}: {text} is not {part:?}"
+        );
+    }
+}
+
+#[test]
+fn versions_and_help_go_to_stdout() {
+    check(&["--version"], 0, "ferrolet 0.1.0 (kubelet v1.36.3)\n", "");
+    check(&["version"], 0, "ferrolet 0.1.0 (kubelet v1.36.3)\n", "");
+    check(&["version", "-o", "json"], 0, "{\"ferrolet\":\"0.1.0\",\"kubelet\":\"v1.36.3\"}\n", "");
+    check(&["--version=raw"], 0, "GitVersion:\"v1.36.3\"", "");
+    check(&["--help"], 0, "Usage:\n  ferrolet [flags]\n", "");
+    check(&["help", "config"], 0, "Usage: ferrolet config", "");
+    check(&["config", "-h"], 0, "Usage: ferrolet config", "");
+}
+
+#[test]
+fn a_link_named_kubelet_is_the_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("kubelet");
+    std::os::unix::fs::symlink(PROGRAM, &link).unwrap();
+    let output = Command::new(&link).arg("--version").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "Kubernetes v1.36.3\n");
+    let output = Command::new(&link).arg("version").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("`version`: not a flag"));
+}
+
+#[test]
+fn mistakes_end_with_a_code_and_all_of_them_on_stderr() {
+    check(&["confg"], 2, "", "there is no command `confg`, did you mean config?");
+    check(&["--max-pods=x", "--no-such", "config"], 1, "", "the configuration has 2 problems\n  --max-pods is `x`");
+    check(&["config", "--max-pods=x", "--prot=5"], 1, "", "--prot: unknown flag, did you mean --port?");
+    check(&["config", "--config=/nowhere/k.yaml"], 1, "", "/nowhere/k.yaml");
+    check(&["version", "x"], 2, "", "version takes nothing but -o json");
+    check(&["help", "x"], 2, "", "help takes the name of one command");
+}
+
+#[test]
+fn config_prints_what_is_in_effect() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("etc/kubelet.yaml");
+    let sample = sample.to_str().unwrap();
+    check(&["config", "--config", sample], 0, "\nmaxPods: 110\n", "");
+    check(&["config", "--config", sample, "--max-pods=7"], 0, "\nmaxPods: 7\n", "deprecated: --max-pods");
+    let first = run(&["config", "--config", sample]).stdout;
+    let folder = tempfile::tempdir().unwrap();
+    let again = folder.path().join("again.yaml");
+    std::fs::write(&again, &first).unwrap();
+    assert_eq!(run(&["config", "--config", again.to_str().unwrap()]).stdout, first);
+}
+
+/// /dev/full refuses every write; a closed pipe brings EPIPE.
+#[test]
+fn nothing_panics_when_nobody_can_be_told() {
+    for args in [&["--help"][..], &["config"], &["--max-pods=x"], &["confg"], &["--config=/nowhere"]] {
+        let full = || Stdio::from(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+        let status = Command::new(PROGRAM).args(args).stdout(full()).stderr(full()).status().unwrap();
+        assert!(matches!(status.code(), Some(0..=2)), "{args:?}: {status}");
+        let mut child = Command::new(PROGRAM).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop((child.stdout.take(), child.stderr.take()));
+        let status = child.wait().unwrap();
+        assert!(matches!(status.code(), Some(0..=2)), "{args:?}: {status}");
+    }
+    assert_eq!(Path::new(PROGRAM).file_name(), Some(OsStr::new("ferrolet")));
+}
