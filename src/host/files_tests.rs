@@ -1,12 +1,11 @@
 //! Tests of opening below a root and of giving a tree to a group.
 
-use nix::fcntl::RenameFlags;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::host::mounts;
-use crate::host::test_support::{in_private_mounts, report};
+use crate::host::test_support::{in_private_mounts, report, swap_until};
 
 /// A volume with folders, files and links, beside a secret outside of it.
 fn volume() -> (tempfile::TempDir, PathBuf) {
@@ -111,12 +110,7 @@ fn a_swapped_link_never_leads_out() {
     let stop = AtomicBool::new(false);
     let (mut opened, mut refused, mut led_out) = (0, 0, false);
     std::thread::scope(|scope| {
-        // As a container would: a folder and a link that leads out take turns under one name.
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                nix::fcntl::renameat2(AT_FDCWD, &name, AT_FDCWD, &link, RenameFlags::RENAME_EXCHANGE).unwrap();
-            }
-        });
+        scope.spawn(|| swap_until(&stop, &name, &link));
         for i in 0..ROUNDS {
             let (path, missing) = match i % 2 {
                 0 => ("swap/secret", Missing::Refuse),

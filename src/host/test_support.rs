@@ -1,7 +1,9 @@
 //! What tests of this port share: a mount namespace of their own.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
 
@@ -25,6 +27,14 @@ pub(crate) fn in_private_mounts(body: impl FnOnce(&Path) + Send) {
             std::panic::resume_unwind(panic);
         }
     });
+}
+
+/// Makes two paths change places in one step, again and again until told to stop: what a container can do
+/// to a folder and a link in its volume while somebody walks there.
+pub(crate) fn swap_until(stop: &AtomicBool, a: &Path, b: &Path) {
+    while !stop.load(Ordering::Relaxed) {
+        renameat2(AT_FDCWD, a, AT_FDCWD, b, RenameFlags::RENAME_EXCHANGE).expect("both paths exist");
+    }
 }
 
 /// A plain word in the test's output.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::api::PodUid;
 use crate::host::explain;
 use crate::host::files::names_in;
 use crate::host::mounts::{self, MOUNT_TABLE, MountTable};
-use crate::host::test_support::in_private_mounts;
+use crate::host::test_support::{in_private_mounts, report, swap_until};
 
 const NODE_MEMORY: u64 = 64 << 20;
 
@@ -380,6 +381,36 @@ fn sub_paths_do_not_escape() {
             prepare_subpath(ctx, uid, &part(&root, 0, "inside/b")).unwrap();
             assert!(root.join("a/b").is_dir());
             unmount_pod(ctx, uid).unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_sub_path_swapped_for_a_link_is_never_mounted() {
+    const ROUNDS: usize = 200;
+    in_private_mounts(|dir| {
+        with(dir, |ctx, uid| {
+            let root = dir.join("volume");
+            let (name, link) = (root.join("swap"), root.join("link"));
+            fs::create_dir_all(name.join("data")).unwrap();
+            fs::create_dir(dir.join("data")).unwrap();
+            symlink("..", &link).unwrap();
+            let outside = fs::metadata(dir.join("data")).unwrap().ino();
+            let stop = AtomicBool::new(false);
+            let mut mounted = Vec::new();
+            std::thread::scope(|scope| {
+                scope.spawn(|| swap_until(&stop, &name, &link));
+                for _ in 0..ROUNDS {
+                    if let Ok(target) = prepare_subpath(ctx, uid, &part(&root, 0, "swap/data")) {
+                        mounted.push(fs::metadata(target).map(|meta| meta.ino()).unwrap_or(outside));
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            report(&format!("{} of {ROUNDS} mounted while the link was swapped", mounted.len()));
+            assert!(!mounted.contains(&outside), "led out of the volume");
+            unmount_pod(ctx, uid).unwrap();
+            assert!(names_in(&dir.join("data")).is_empty());
         });
     });
 }
