@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use crate::api::PodUid;
 use crate::api::moment::Moment;
+use crate::api::runtime::{Image, RegistryAuth, SandboxSpec};
+use crate::msg::EventType;
 use crate::util::backoff::{Backoff, BackoffPolicy};
 use crate::util::text::{duration, quote};
 
@@ -99,6 +101,62 @@ impl std::fmt::Display for ImageReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// What a pod worker wants for a container or an image volume.
+#[derive(Clone, Copy, Debug)]
+pub struct PullRequest<'a> {
+    /// The pod; back-off is kept by it.
+    pub uid: &'a PodUid,
+    /// The image as the pod's author wrote it.
+    pub image: &'a str,
+    /// Its policy.
+    pub policy: PullPolicy,
+    /// Credentials to try in this order; none tries without.
+    pub auth: &'a [RegistryAuth],
+    /// Annotations of the pod, which the runtime gets with the image's name.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// The pod's sandbox, for runtimes that charge the pull to the pod's cgroup.
+    pub sandbox: Option<&'a SandboxSpec>,
+}
+
+/// An image that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PulledImage {
+    /// What the runtime says of it; its user decides about `runAsNonRoot`.
+    pub image: Image,
+    /// What a container is made from: the runtime's id of it.
+    pub image_ref: String,
+}
+
+/// There is no image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// The caller's token was set; nothing is counted as a failure.
+    #[error("given up on request")]
+    Cancelled,
+    /// It was refused or failed.
+    #[error("{reason}: {message}")]
+    Failed {
+        /// Waiting reason.
+        reason: ImageReason,
+        /// Waiting message.
+        message: String,
+        /// When another try may pull; before that it is answered with `ImagePullBackOff` and costs
+        /// nothing. `None` where waiting changes nothing by itself.
+        retry_at: Option<Moment>,
+    },
+}
+
+/// An event about a container's image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageEvent {
+    /// Normal or Warning.
+    pub event_type: EventType,
+    /// `Pulling`, `Pulled`, `Failed`, `BackOff`, `ErrImageNeverPull`, `InspectFailed`.
+    pub reason: &'static str,
+    /// Sentence.
+    pub message: String,
 }
 
 /// What a failed pull means. The runtime's text may begin with a word that CRI agrees on.

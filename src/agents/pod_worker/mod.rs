@@ -15,15 +15,11 @@ mod stop;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::api::runtime::{Image, SandboxSpec};
-use crate::api::v1::Container;
-use crate::api::{PodName, PodUid};
+use super::ImageSource;
 use crate::core::spec::NodeFacts;
 use crate::cri::Client;
 use crate::host::cgroup::CgroupTree;
 use crate::host::pod_dirs::PodDirs;
-use crate::msg::{EventType, Reason};
-use crate::util::cancel::Cancel;
 
 pub use pool::{WorkerPool, WorkerPoolSettings};
 
@@ -55,43 +51,6 @@ impl std::fmt::Debug for Tools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tools").finish_non_exhaustive()
     }
-}
-
-/// An image that a container needs.
-#[derive(Clone, Copy, Debug)]
-pub struct ImageRequest<'a> {
-    /// Uid of the pod.
-    pub uid: &'a PodUid,
-    /// Name of the pod.
-    pub name: &'a PodName,
-    /// The container.
-    pub container: &'a Container,
-    /// The sandbox it will live in, for runtimes that pull per sandbox.
-    pub sandbox: Option<&'a SandboxSpec>,
-}
-
-/// An image that the runtime holds.
-#[derive(Clone, Debug)]
-pub struct ReadyImage {
-    /// What the runtime tells of it.
-    pub image: Image,
-    /// What to run: its id.
-    pub image_ref: String,
-}
-
-/// Gets images ready; implemented by the image agent.
-pub trait ImageSource: Send + Sync {
-    /// Sees to it that the runtime holds the image, pulling it if the policy says so. News go to
-    /// `report` as event type, reason and message.
-    ///
-    /// # Errors
-    /// The waiting reason of the container.
-    fn ensure(
-        &self,
-        request: &ImageRequest<'_>,
-        cancel: &Cancel,
-        report: &mut dyn FnMut(EventType, &str, String),
-    ) -> Result<ReadyImage, Reason>;
 }
 
 /// Runs the GET of an httpGet hook; implemented over the HTTP port.

@@ -77,7 +77,10 @@ impl Run<'_> {
                 self.gone_is_fine(self.tools.client.remove_pod_sandbox(id, &self.work.cancel), "FailedRemovePodSandBox")
             }
             Step::ReleasePod => prepare::release(self),
-            Step::ForgetPod => prepare::forget(self),
+            Step::ForgetPod => {
+                self.tools.images.forget(&self.work.uid);
+                prepare::forget(self)
+            }
         }
     }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::run::{Run, cri, reason, runtime_handler};
-use super::{ImageRequest, hooks, prepare, stop};
+use super::{hooks, prepare, stop};
 use crate::api::ContainerId;
 use crate::api::pod::{self, ContainerKind, find_container};
 use crate::api::runtime::ContainerSpec;
 use crate::api::v1::Container;
+use crate::core::images::{ImageError, PullPolicy, PullRequest, PulledImage};
 use crate::core::spec::env::EnvSources;
 use crate::core::spec::hostname::etc_hosts;
 use crate::core::spec::{CONTAINER_CONFIG_ERROR, ContainerInputs, container_spec, subpaths, wants_etc_hosts};
@@ -32,21 +33,36 @@ pub(super) fn container(run: &mut Run<'_>, kind: ContainerKind, name: &str, atte
         return Err(reason("CreateContainerError", "the pod has no sandbox to start it in"));
     };
     let path = field_path(kind, name);
-    let started = start(run, &container, attempt, &sandbox, &path);
-    if let Err(why) = &started
-        && !run.work.cancel.is_cancelled()
-        && !matches!(why.reason.as_str(), "ImagePullBackOff" | "PostStartHookError")
-    {
-        run.event(&path, EventType::Warning, "Failed", format!("Error: {}", event_text(why)));
-    }
-    started
+    start(run, &container, attempt, &sandbox, &path).map_err(|failure| match failure {
+        Failure::Told(why) => why,
+        Failure::Untold(why) => {
+            if !run.work.cancel.is_cancelled() {
+                run.event(&path, EventType::Warning, "Failed", format!("Error: {}", why.message));
+            }
+            why
+        }
+    })
 }
 
-/// Pull failures are told by their reason, the details came in an event of their own.
-fn event_text(why: &Reason) -> &str {
-    match why.reason.as_str() {
-        "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName" => &why.reason,
-        _ => &why.message,
+/// Why a container did not start, and whether an event has said so.
+enum Failure {
+    Told(Reason),
+    Untold(Reason),
+}
+
+impl From<Reason> for Failure {
+    fn from(why: Reason) -> Self {
+        Self::Untold(why)
+    }
+}
+
+impl From<ImageError> for Failure {
+    /// The image source tells its events itself.
+    fn from(error: ImageError) -> Self {
+        Self::Told(match error {
+            ImageError::Cancelled => reason("ErrImagePull", error.to_string()),
+            ImageError::Failed { reason: word, message, .. } => reason(word.as_str(), message),
+        })
     }
 }
 
@@ -56,14 +72,22 @@ fn start(
     attempt: u32,
     sandbox: &SandboxRef,
     path: &str,
-) -> Result<(), Reason> {
+) -> Result<(), Failure> {
     let sandbox_spec = run.sandbox_spec(sandbox.attempt)?;
     run.prepare()?;
     let tools = run.tools;
     let work = run.work;
-    let request = ImageRequest { uid: &work.uid, name: &work.name, container, sandbox: Some(&sandbox_spec) };
-    let ready = tools.images.ensure(&request, &work.cancel, &mut |event_type, word, text| {
-        run.event(path, event_type, word, text);
+    let none = BTreeMap::new();
+    let request = PullRequest {
+        uid: &work.uid,
+        image: container.image.as_deref().unwrap_or_default(),
+        policy: PullPolicy::from_api(container.image_pull_policy.as_deref()),
+        auth: &[],
+        annotations: work.pod.metadata.annotations.as_ref().unwrap_or(&none),
+        sandbox: Some(&sandbox_spec),
+    };
+    let ready = tools.images.ensure(&request, &work.cancel, &mut |event| {
+        run.event(path, event.event_type, event.reason, event.message);
     })?;
     let spec = config(run, container, attempt, sandbox, &ready)?;
     let client = &tools.client;
@@ -78,11 +102,11 @@ fn start(
     let Some(hook) = post_start else { return Ok(()) };
     let Err(why) = hooks::run(tools, work, container, &id, hook, hooks::NO_LIMIT) else { return Ok(()) };
     if work.cancel.is_cancelled() {
-        return Err(reason("PostStartHookError", why));
+        return Err(Failure::Told(reason("PostStartHookError", why)));
     }
     run.event(path, EventType::Warning, "FailedPostStartHook", format!("PostStartHook failed: {why}"));
     stop::after_failed_hook(run, container, &id);
-    Err(reason("PostStartHookError", why))
+    Err(Failure::Told(reason("PostStartHookError", why)))
 }
 
 /// The container's config, with the files on the host that it needs.
@@ -91,7 +115,7 @@ fn config(
     container: &Container,
     attempt: u32,
     sandbox: &SandboxRef,
-    ready: &super::ReadyImage,
+    ready: &PulledImage,
 ) -> Result<ContainerSpec, Reason> {
     let (tools, work) = (run.tools, run.work);
     let failed = |text: String| reason(CONTAINER_CONFIG_ERROR, text);
