@@ -9,7 +9,7 @@ use ferrolet::api::runtime::{
     ContainerSpec, ContainerState, ImageSpec, NamespaceMode, Namespaces, RegistryAuth, Resources, SandboxSecurity,
     SandboxSpec, SandboxState,
 };
-use ferrolet::api::runtime_info::{CgroupDriver, ContainerEventKind, ContainerFilter, StreamOptions};
+use ferrolet::api::runtime_info::{CgroupDriver, ContainerEventKind, ContainerFilter, Life, StreamOptions};
 use ferrolet::cri::{Client, CriError};
 use ferrolet::util::cancel::Cancel;
 
@@ -214,6 +214,34 @@ fn ten_thousand_containers_are_listed() {
     let pods = client(&fake, LONG).list_pods(&NEVER).expect("a list");
     assert_eq!(pods.len(), 5_000);
     assert!(pods.iter().all(|pod| pod.containers.len() == 2 && pod.sandboxes.len() == 1));
+}
+
+#[test]
+fn a_glimpse_and_the_lists_agree() {
+    let fake = FakeCri::start();
+    fake.add_pods(20, 3);
+    fake.exit_container(&fake.container_id("pod-7", "c1").expect("there"), 1);
+    let client = client(&fake, LONG);
+    let glimpses = client.glimpse(&NEVER).expect("a look");
+    let pods = client.list_pods(&NEVER).expect("a list");
+    assert_eq!((glimpses.len(), pods.len()), (20, 20));
+    for (glimpse, pod) in glimpses.iter().zip(&pods) {
+        assert_eq!(Some(&glimpse.uid), pod.uid.as_ref());
+        assert_eq!(glimpse.sandboxes[0], (pod.sandboxes[0].id.clone(), SandboxState::Ready));
+        let life = |state: &ContainerState| match state {
+            ContainerState::Created => Life::Created,
+            ContainerState::Running { .. } => Life::Running,
+            ContainerState::Exited(_) => Life::Exited,
+            ContainerState::Unknown => Life::Unknown,
+        };
+        let mut containers: Vec<_> = pod.containers.iter().map(|it| (it.id.clone(), life(&it.state))).collect();
+        containers.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(glimpse.containers, containers);
+    }
+    fake.garbage("ListPodSandbox", 1);
+    let error = client.glimpse(&NEVER).expect_err("garbage");
+    expect!["ListPodSandbox at unix://SOCKET: the answer is not valid CRI v1: a number of more than ten bytes"]
+        .assert_eq(&says(&error, &fake));
 }
 
 #[test]

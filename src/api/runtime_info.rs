@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::runtime::{RuntimeContainer, RuntimePod, RuntimeSandbox, UnixNanos};
-use super::{ContainerId, SandboxId};
+use super::runtime::{RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState, UnixNanos};
+use super::{ContainerId, PodUid, SandboxId};
 
 /// Who answers at the runtime's socket (CRI `VersionResponse`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,6 +120,30 @@ pub struct StreamOptions {
     pub stdout: bool,
     /// Standard error.
     pub stderr: bool,
+}
+
+/// A container's state without its facts, for a quick look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Made, not started.
+    Created,
+    /// Runs.
+    Running,
+    /// Ended.
+    Exited,
+    /// The runtime lost track of it.
+    Unknown,
+}
+
+/// The least that tells whether a pod changed since the last look: two that are equal need no closer one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodGlimpse {
+    /// Pod uid, from the label.
+    pub uid: PodUid,
+    /// Its sandboxes in the order of ids.
+    pub sandboxes: Vec<(SandboxId, SandboxState)>,
+    /// Its containers in the order of ids.
+    pub containers: Vec<(ContainerId, Life)>,
 }
 
 /// Which containers to list. Empty: all.

@@ -10,6 +10,7 @@ mod endpoint;
 mod error;
 mod events;
 mod from_wire;
+mod glimpse;
 mod images;
 #[doc(hidden)]
 pub mod proto;
