@@ -66,16 +66,18 @@ fn answers_come_as_they_are() {
 fn hostile_servers_cost_a_deadline_at_most() {
     type Serve = fn(&str, &mut TcpStream);
     let slow: Serve = |_, stream| {
-        // One byte of header at a time, until the client gives up.
+        // One byte of header at a time, until the client gives up: the read waits for that.
+        let _ = stream.set_read_timeout(Some(Duration::from_millis(5)));
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nX-A: ");
         while stream.write_all(b"x").is_ok() {
-            std::thread::sleep(Duration::from_millis(5));
+            let _ = stream.read(&mut [0; 1]);
         }
     };
     let slow_body: Serve = |_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n");
+        let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
         while stream.write_all(b"x").is_ok() {
-            std::thread::sleep(Duration::from_millis(50));
+            let _ = stream.read(&mut [0; 1]);
         }
     };
     let silent: Serve = |_, stream| {
