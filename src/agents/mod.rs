@@ -2,14 +2,14 @@
 //!
 //! What two of them need stands here, in `core` or in `msg`. Never holds state.
 
-pub mod pleg;
-pub mod pod_worker;
-pub mod source;
 use crate::api::PodUid;
 use crate::core::images::{ImageError, ImageEvent, PullRequest, PulledImage};
 use crate::util::cancel::Cancel;
 
 pub mod images;
+pub mod pleg;
+pub mod pod_worker;
+pub mod source;
 pub mod store;
 
 /// Where pod workers get images from: [`images::Puller`], or a script in tests.

@@ -3,7 +3,6 @@
 //! Lists the pod, then inspects what is new since the last view: what a dead container or a ready
 //! sandbox once told does not change. Owns nothing but its job; sends exactly one result.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
@@ -32,7 +31,6 @@ pub(super) struct Job {
     pub(super) client: Client,
     pub(super) uid: PodUid,
     pub(super) last: Option<Arc<RuntimePod>>,
-    pub(super) pod_logs_dir: PathBuf,
     pub(super) cancel: Cancel,
     pub(super) results: Sender<Inspected>,
 }
@@ -92,7 +90,7 @@ impl Job {
             Err(error) => return Err(error),
         };
         if let ContainerState::Exited(exit) = &container.state {
-            let words = last_words(&container, exit, &self.pod_logs_dir);
+            let words = last_words(&container, exit);
             if let (ContainerState::Exited(exit), Some(words)) = (&mut container.state, words) {
                 exit.message = words;
             }

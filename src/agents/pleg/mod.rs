@@ -13,7 +13,6 @@ mod last_words;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,17 +44,11 @@ pub struct PlegSettings {
     pub relist: Duration,
     /// Relist period with them: the repair of lost events.
     pub relist_with_events: Duration,
-    /// Folder of container logs, the only place whose logs are read for termination messages.
-    pub pod_logs_dir: PathBuf,
 }
 
 impl Default for PlegSettings {
     fn default() -> Self {
-        Self {
-            relist: Duration::from_secs(1),
-            relist_with_events: Duration::from_secs(60),
-            pod_logs_dir: PathBuf::from("/var/log/pods"),
-        }
+        Self { relist: Duration::from_secs(1), relist_with_events: Duration::from_secs(60) }
     }
 }
 
@@ -309,7 +302,6 @@ impl PlegActor {
                 client: self.client.clone(),
                 uid: uid.clone(),
                 last: self.views.get(&uid).map(|view| Arc::clone(&view.pod)),
-                pod_logs_dir: self.settings.pod_logs_dir.clone(),
                 cancel: Cancel::new(),
                 results: self.results_sender.clone(),
             };

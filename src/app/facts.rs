@@ -1,0 +1,167 @@
+//! What the agent knows of its node at the start: names, addresses, the runtime's word, limits.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::api::Quantity;
+use crate::config::{KubeletConfiguration, NodeFlags};
+use crate::core::qos::{self, CgroupFacts};
+use crate::core::spec::{HandlerFeatures, NodeFacts, SwapBehavior};
+use crate::cri::Client;
+use crate::host::cgroup::{CgroupTree, CgroupVersion};
+use crate::host::error::explain;
+use crate::host::facts::MachineFacts;
+use crate::util::cancel::Cancel;
+use crate::util::thread::{StackSize, spawn};
+
+/// How long the start waits for a runtime that is not there yet. Pods wait for it anyway.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The node's name: `--hostname-override`, else the host's.
+pub(super) fn node_name(flags: &NodeFlags, machine: &MachineFacts) -> String {
+    let name = flags.hostname_override.as_deref().unwrap_or(&machine.hostname);
+    name.trim().to_lowercase()
+}
+
+/// The node's addresses: `--node-ip`, else the one that the default route leaves by.
+pub(super) fn node_ips(flags: &NodeFlags) -> Vec<String> {
+    let given = flags.node_ip.iter().filter(|ip| !ip.is_unspecified());
+    let given: Vec<String> = given.map(ToString::to_string).collect();
+    if !given.is_empty() {
+        return given;
+    }
+    let six_first = flags.node_ip.first().is_some_and(IpAddr::is_ipv6);
+    let targets = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    let found = targets.iter().filter_map(|(from, to)| outgoing_address(from, to));
+    let mut found: Vec<IpAddr> = found.collect();
+    found.sort_by_key(|ip| ip.is_ipv6() != six_first);
+    // A machine without any network still runs pods.
+    let first = found.first().map_or_else(|| "127.0.0.1".to_owned(), ToString::to_string);
+    vec![first]
+}
+
+/// The address that a packet to `to` would carry; connecting a datagram socket sends none.
+fn outgoing_address(from: &str, to: &str) -> Option<IpAddr> {
+    let socket = UdpSocket::bind(from).ok()?;
+    socket.connect(to).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified() && !ip.is_loopback()).then_some(ip)
+}
+
+/// What the agent does to its own process. A machine that forbids it still runs pods.
+pub(super) fn set_own_limits(config: &KubeletConfiguration) {
+    let file = Path::new("/proc/self/oom_score_adj");
+    if let Err(error) = crate::host::facts::set_oom_score_adj(file, config.oom_score_adj) {
+        log::warn!("oomScoreAdj {} is not in force: {}", config.oom_score_adj, explain(&error));
+    }
+    let wanted = u64::try_from(config.max_open_files).unwrap_or(0);
+    match crate::host::facts::raise_open_files(wanted) {
+        Ok(now) if now < wanted => log::warn!("maxOpenFiles {wanted} is not in force, the system allows {now}"),
+        Ok(_) => {}
+        Err(error) => log::warn!("{}", explain(&error)),
+    }
+}
+
+/// What the runtime tells of itself.
+#[derive(Clone, Debug)]
+pub(super) struct RuntimeFacts {
+    /// `containerd`, `cri-o`.
+    pub(super) name: String,
+    /// Handlers by name; "" is the default one.
+    pub(super) handlers: BTreeMap<String, HandlerFeatures>,
+}
+
+impl RuntimeFacts {
+    /// Asks the runtime, for a moment only: a node starts with its runtime or before it.
+    pub(super) fn ask(client: &Client) -> Self {
+        let cancel = Cancel::new();
+        let (timer, asker) = (cancel.clone(), client.clone());
+        let (done, waiting) = crossbeam_channel::bounded::<()>(0);
+        let watch = spawn("ask-limit", StackSize::Small, move || {
+            let _done_or_late = waiting.recv_timeout(PATIENCE);
+            timer.cancel();
+        });
+        let asked = || -> Result<Self, crate::cri::CriError> {
+            let version = asker.version(&cancel)?;
+            let status = asker.status(false, &cancel)?;
+            let handlers = status.handlers.into_iter().map(|handler| {
+                let features = HandlerFeatures {
+                    recursive_read_only_mounts: handler.recursive_read_only_mounts,
+                    user_namespaces: handler.user_namespaces,
+                };
+                (handler.name, features)
+            });
+            log::info!("the container runtime is {} {}", version.name, version.version);
+            Ok(Self { name: version.name, handlers: handlers.collect() })
+        };
+        let found = asked();
+        drop(done);
+        drop(watch);
+        found.unwrap_or_else(|error| {
+            log::warn!("the container runtime does not tell of itself yet: {error}");
+            Self { name: "containerd".to_owned(), handlers: BTreeMap::new() }
+        })
+    }
+}
+
+/// Everything that specs are made from.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn node_facts(
+    config: &KubeletConfiguration,
+    _flags: &NodeFlags,
+    machine: &MachineFacts,
+    node_name: &str,
+    node_ips: &[String],
+    root_dir: &Path,
+    cgroups: &Option<CgroupTree>,
+    runtime: &RuntimeFacts,
+) -> NodeFacts {
+    let version = match cgroups.as_ref().map(CgroupTree::version) {
+        Some(CgroupVersion::V1) => qos::CgroupVersion::V1,
+        Some(CgroupVersion::V2) | None => qos::CgroupVersion::V2,
+    };
+    let allocatable = BTreeMap::from([
+        ("cpu".to_owned(), Quantity(machine.cpus.to_string())),
+        ("memory".to_owned(), Quantity(machine.memory.to_string())),
+        ("pods".to_owned(), Quantity(config.max_pods.to_string())),
+    ]);
+    NodeFacts {
+        node_name: node_name.to_owned(),
+        node_ips: node_ips.to_vec(),
+        root_dir: root_dir.to_string_lossy().trim_end_matches('/').to_owned(),
+        pod_logs_dir: config.pod_logs_dir.trim_end_matches('/').to_owned(),
+        cluster_domain: config.cluster_domain.clone(),
+        cluster_dns: config.cluster_dns.clone(),
+        seccomp_default: config.seccomp_default,
+        memory_capacity: machine.memory,
+        swap_capacity: machine.swap,
+        swap: SwapBehavior::NoSwap,
+        allocatable,
+        hugepage_sizes: machine.hugepage_sizes.clone(),
+        cgroup: CgroupFacts {
+            version,
+            driver: qos::CgroupDriver::Cgroupfs,
+            root: config.cgroup_root.clone(),
+            per_qos: config.cgroups_per_qos,
+            cpu_cfs_quota: config.cpu_cfs_quota,
+            cpu_cfs_period_micros: i64::try_from(config.cpu_cfs_quota_period.to_std().as_micros()).unwrap_or(100_000),
+            pod_pids_limit: Some(config.pod_pids_limit).filter(|limit| *limit > 0),
+            swap_controller: swap_controller(version),
+            single_process_oom_kill: config.single_process_oom_kill.unwrap_or(version == qos::CgroupVersion::V1),
+        },
+        selinux: Path::new("/sys/fs/selinux/enforce").exists(),
+        thermal_throttle_cpus: machine.thermal_throttle_cpus.clone(),
+        handlers: runtime.handlers.clone(),
+    }
+}
+
+fn swap_controller(version: qos::CgroupVersion) -> bool {
+    match version {
+        qos::CgroupVersion::V1 => Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists(),
+        qos::CgroupVersion::V2 => {
+            Path::new("/sys/fs/cgroup/kubepods/memory.swap.max").exists() || Path::new("/proc/swaps").exists()
+        }
+    }
+}

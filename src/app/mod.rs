@@ -1,0 +1,281 @@
+//! The composition root: reads the node's facts, builds every channel, starts and joins every thread.
+//!
+//! Layer L4, on the main thread, which then waits for signals. It decides nothing about pods. Containers
+//! are never stopped by the agent's end: the next start finds them again.
+
+mod adapters;
+mod facts;
+mod signals;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use crossbeam_channel::bounded;
+
+use crate::agents::images::{PullLimits, Puller};
+use crate::agents::pleg::{PlegHandle, PlegSettings};
+use crate::agents::pod_worker::{Tools, WorkerPool, WorkerPoolSettings};
+use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
+use crate::agents::store::StoreHandle;
+use crate::api::PodUid;
+use crate::config::Loaded;
+use crate::core::admit::Limits;
+use crate::core::backoff::BackoffLimits;
+use crate::core::node::{Node, Settings};
+use crate::cri::Client;
+use crate::host::cgroup::{CGROUP_MOUNT, CgroupDriver, CgroupTree, CgroupVersion};
+use crate::host::cgroup_values::CgroupValues;
+use crate::host::facts::MachineFacts;
+use crate::host::mounts::MOUNT_TABLE;
+use crate::host::pod_dirs::PodDirs;
+use crate::msg::{NodeView, SourceKind, ToStore};
+use crate::store::Store;
+use crate::sync_loop::{Inbox, LoopCounters, Outbox, Ping, SyncLoop};
+use crate::util::heartbeat::Heartbeat;
+use crate::util::snapshot::Snapshot;
+use crate::util::thread::{OwnerThread, StackSize};
+
+/// Folder of log links for log shippers, as upstream has it.
+const LOG_LINKS: &str = "/var/log/containers";
+
+/// Beyond the pods of a full node: pods that end while their successors start.
+const SPARE_WORKERS: usize = 16;
+
+/// Runs the agent until it is told to stop.
+///
+/// # Errors
+/// The node cannot be a node: the facts that pods need are missing, a setting forbids it, or the kernel
+/// has no threads left.
+pub fn run(loaded: Loaded) -> anyhow::Result<()> {
+    let Loaded { config, flags, warnings, notes } = loaded;
+    // Before any other thread starts, so that all of them leave these signals to the main thread.
+    let signals = signals::Signals::block()?;
+    crate::util::thread::log_panics();
+    log::info!("ferrolet {} starts", env!("CARGO_PKG_VERSION"));
+    for note in &notes {
+        log::info!("{note}");
+    }
+    for warning in &warnings {
+        log::warn!("{warning}");
+    }
+    let machine = crate::host::facts::read(Path::new("/")).context("read the facts of this machine")?;
+    facts::set_own_limits(&config);
+    if config.fail_swap_on && !machine.swap_devices.is_empty() {
+        bail!(
+            "swap is on ({}) and failSwapOn is true: turn swap off (swapoff -a and /etc/fstab) or set failSwapOn: false",
+            machine.swap_devices.join(", ")
+        );
+    }
+    let cgroups = cgroup_tree(&config)?;
+    let root_dir = std::path::absolute(&flags.root_dir).context("find the absolute form of --root-dir")?;
+    let dirs = PodDirs::new(&root_dir, &config.pod_logs_dir);
+    dirs.ensure_roots().context("make the folders of the agent")?;
+    let log_links = log_links(&config.pod_logs_dir);
+
+    let node_name = facts::node_name(&flags, &machine);
+    let node_ips = facts::node_ips(&flags);
+    let image_endpoint = Some(config.image_service_endpoint.as_str()).filter(|e| !e.is_empty());
+    let client =
+        Client::new(&config.container_runtime_endpoint, image_endpoint, config.runtime_request_timeout.to_std())
+            .context("containerRuntimeEndpoint")?;
+
+    let (store, remembered) = Store::open(&root_dir.join("ferrolet"));
+    for aside in &remembered.set_aside {
+        log::warn!("{}: {}", aside.path.display(), aside.why);
+    }
+    if let Some(problem) = &remembered.problem {
+        log::error!("pods are not remembered across a restart until this is mended: {problem}");
+    }
+    let store = Arc::new(StoreHandle::start(store).context("start the store")?);
+
+    let mut sources = Vec::new();
+    if !config.static_pod_path.is_empty() {
+        sources.push(SourceKind::File);
+    }
+    if !config.static_pod_url.is_empty() {
+        sources.push(SourceKind::Http);
+    }
+    if sources.is_empty() {
+        log::warn!("there is no source of pods: set staticPodPath or staticPodURL");
+    }
+
+    let runtime = facts::RuntimeFacts::ask(&client);
+    let node_facts = facts::node_facts(&config, &flags, &machine, &node_name, &node_ips, &root_dir, &cgroups, &runtime);
+    let node = Node::new(
+        Settings {
+            node: node_name.clone(),
+            sources,
+            backoff: BackoffLimits::with_max(longest_backoff(&config)),
+            keep_dead: usize::try_from(flags.maximum_dead_containers_per_container).unwrap_or(usize::MAX),
+            boot_id: machine.boot_id.clone(),
+            runtime_name: runtime.name.clone(),
+            host_ips: node_ips,
+            recursive_read_only: node_facts.handler("").recursive_read_only_mounts,
+            admission: admission(&config, &machine),
+        },
+        remembered.records,
+    );
+
+    let (source_sender, source_inbox) = bounded(4);
+    let (pleg_sender, pleg_inbox) = bounded(64);
+    let (pleg_commands, pleg_asked) = bounded(1024);
+    let (works_sender, works) = bounded(1024);
+    let (worker_sender, worker_inbox) = bounded(1024);
+    let (_verdict_sender, verdict_inbox) = bounded(256);
+    let (leftover_sender, leftover_inbox) = bounded(1);
+    let (ping_sender, ping_inbox) = bounded::<Ping>(16);
+    let (stop_sender, stop) = bounded(1);
+
+    let view = Arc::new(Snapshot::new(NodeView::default()));
+    let counters = Arc::new(LoopCounters::default());
+    let relisted = Arc::new(Heartbeat::default());
+
+    let inbox = Inbox {
+        sources: source_inbox,
+        pleg: pleg_inbox,
+        workers: worker_inbox,
+        verdicts: verdict_inbox,
+        leftovers: leftover_inbox,
+        pings: ping_inbox,
+        stop,
+    };
+    let to_store = {
+        let store = Arc::clone(&store);
+        move |command| match command {
+            ToStore::Put(record) => store.put(Arc::new(*record)),
+            ToStore::Remove(uid) => store.remove(uid),
+        }
+    };
+    let outbox = Outbox::new(works_sender, pleg_commands, to_store);
+    let sync_loop = SyncLoop::new(node, inbox, outbox, Arc::clone(&view), Arc::clone(&counters));
+    let loop_thread =
+        OwnerThread::spawn("sync", StackSize::Normal, move || sync_loop.run()).context("start the sync loop")?;
+
+    // Nobody can wait for room here: the channel holds one message, and this is the only one.
+    let _sent = leftover_sender.send(leftovers(&dirs, cgroups.as_ref()));
+
+    let pull_limits = PullLimits::from_config(
+        config.registry_pull_qps,
+        config.registry_burst,
+        config.serialize_image_pulls,
+        config.max_parallel_image_pulls,
+    );
+    let tools = Arc::new(Tools {
+        client: client.clone(),
+        facts: node_facts,
+        dirs,
+        mount_table: PathBuf::from(MOUNT_TABLE),
+        log_links,
+        cgroups,
+        pod_pids_limit: config.pod_pids_limit,
+        resolv_conf: config.resolv_conf.clone(),
+        images: Box::new(Puller::new(Box::new(client.clone()), pull_limits)),
+        http: Box::new(adapters::HookHttp::new()),
+    });
+    let max_pods = usize::try_from(config.max_pods).unwrap_or(0);
+    let pool_settings = WorkerPoolSettings { max: 2 * max_pods + SPARE_WORKERS, idle: Duration::from_secs(10) };
+    let pool = WorkerPool::start(tools, pool_settings, works, worker_sender).context("start the pod workers")?;
+
+    let pleg_settings = PlegSettings::default();
+    let pleg = PlegHandle::start(client.clone(), pleg_settings, pleg_asked, pleg_sender, Arc::clone(&relisted))
+        .context("start PLEG")?;
+
+    let file_source = if config.static_pod_path.is_empty() {
+        None
+    } else {
+        let settings = FileSourceConfig {
+            path: PathBuf::from(&config.static_pod_path),
+            node_name,
+            frequency: config.file_check_frequency.to_std(),
+        };
+        let sender = source_sender.clone();
+        // Disconnected: the agent ends.
+        let send = move |update| drop(sender.send(update));
+        Some(FileSourceHandle::spawn(settings, send).context("start the file source")?)
+    };
+
+    drop(ping_sender);
+    let signal = signals.wait()?;
+    log::info!("{signal} received: the agent ends, containers go on");
+
+    // Sources first, the loop next, then what serves it; the store last, so that it holds the newest.
+    drop(file_source);
+    drop(source_sender);
+    let _told = stop_sender.send(());
+    loop_thread.join();
+    drop(pool);
+    drop(pleg);
+    drop(store);
+    Ok(())
+}
+
+fn longest_backoff(config: &crate::config::KubeletConfiguration) -> Duration {
+    let period = config.crash_loop_back_off.max_container_restart_period;
+    period.map_or(Duration::from_secs(300), crate::config::GoDuration::to_std)
+}
+
+fn cgroup_tree(config: &crate::config::KubeletConfiguration) -> anyhow::Result<Option<CgroupTree>> {
+    let driver = if config.cgroup_driver == "systemd" { CgroupDriver::Systemd } else { CgroupDriver::Cgroupfs };
+    let tree = CgroupTree::open(Path::new(MOUNT_TABLE), Path::new(CGROUP_MOUNT), &config.cgroup_root, driver)
+        .context("find the cgroup hierarchy")?;
+    if tree.version() == CgroupVersion::V1 {
+        if config.fail_cgroup_v1 {
+            bail!(
+                "this machine has cgroup v1 and failCgroupV1 is true: boot with systemd.unified_cgroup_hierarchy=1 or set failCgroupV1: false"
+            );
+        }
+        log::warn!("this machine has cgroup v1, which Kubernetes no longer develops: move to cgroup v2");
+    }
+    for controller in tree.missing_controllers() {
+        log::warn!("the kernel has no cgroup controller {controller}: its limits are not enforced");
+    }
+    if !config.cgroups_per_qos {
+        return Ok(None);
+    }
+    tree.ensure_levels(&CgroupValues::default(), 0).context("make the cgroups of the QoS levels")?;
+    Ok(Some(tree))
+}
+
+/// The folder of log links belongs to the logs' usual place; a node with its logs elsewhere makes none,
+/// so that two agents on one machine do not mix theirs.
+fn log_links(pod_logs_dir: &str) -> Option<PathBuf> {
+    if Path::new(pod_logs_dir) != Path::new("/var/log/pods") {
+        return None;
+    }
+    let folder = PathBuf::from(LOG_LINKS);
+    match crate::host::files::ensure_folder(&folder, 0o755) {
+        Ok(()) => Some(folder),
+        Err(error) => {
+            log::warn!("no log links: {}", crate::host::error::explain(&error));
+            None
+        }
+    }
+}
+
+fn admission(config: &crate::config::KubeletConfiguration, machine: &MachineFacts) -> Limits {
+    Limits {
+        max_pods: usize::try_from(config.max_pods).unwrap_or(0),
+        cpu_millis: i64::from(machine.cpus) * 1000,
+        memory_bytes: i64::try_from(machine.memory).unwrap_or(i64::MAX),
+        allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
+    }
+}
+
+/// Pods of which folders or cgroups are on this machine.
+fn leftovers(dirs: &PodDirs, cgroups: Option<&CgroupTree>) -> Vec<PodUid> {
+    let mut uids = dirs.list().unwrap_or_else(|error| {
+        log::warn!("folders of pods are not looked at: {}", crate::host::error::explain(&error));
+        Vec::new()
+    });
+    if let Some(cgroups) = cgroups {
+        match cgroups.list_pods() {
+            Ok(found) => uids.extend(found.into_iter().map(|(_, uid)| uid)),
+            Err(error) => log::warn!("cgroups of pods are not looked at: {}", crate::host::error::explain(&error)),
+        }
+    }
+    uids.sort();
+    uids.dedup();
+    uids
+}
