@@ -1,6 +1,7 @@
 //! Which fields and flags do something yet. A table without a thread: whoever builds the part that a field is for moves its line.
 
 use super::defaults::get;
+use super::features::find;
 use serde_json::{Map, Value};
 
 /// Fields (top-level, or one level below where a part is in force) that are read, checked and printed but do nothing yet.
@@ -14,14 +15,14 @@ pub const NOT_IN_FORCE: &[&str] = &[
     "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "volumeStatsAggPeriod", "kubeletCgroups",
     "systemCgroups", "cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
     "topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "qosReserved", "podCIDR",
-    "nodeStatusMaxImages", "maxOpenFiles", "contentType", "kubeAPIQPS", "kubeAPIBurst", "evictionHard", "evictionSoft",
+    "nodeStatusMaxImages", "contentType", "kubeAPIQPS", "kubeAPIBurst", "evictionHard", "evictionSoft",
     "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
-    "evictionMinimumReclaim", "podsPerCore", "enableControllerAttachDetach", "protectKernelDefaults",
-    "makeIPTablesUtilChains", "memorySwap", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
-    "containerLogMonitorInterval", "configMapAndSecretChangeDetectionStrategy", "systemReserved", "kubeReserved",
-    "reservedSystemCPUs", "showHiddenMetricsForVersion", "systemReservedCgroup", "kubeReservedCgroup",
-    "enforceNodeAllocatable", "volumePluginDir", "providerID", "kernelMemcgNotification", "enableSystemLogHandler",
-    "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
+    "evictionMinimumReclaim", "mergeDefaultEvictionSettings", "podsPerCore", "enableControllerAttachDetach",
+    "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap", "containerLogMaxSize", "containerLogMaxFiles",
+    "containerLogMaxWorkers", "containerLogMonitorInterval", "configMapAndSecretChangeDetectionStrategy",
+    "systemReserved", "kubeReserved", "reservedSystemCPUs", "showHiddenMetricsForVersion", "systemReservedCgroup",
+    "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "providerID", "kernelMemcgNotification",
+    "enableSystemLogHandler", "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
     "shutdownGracePeriodByPodPriority", "reservedMemory", "enableProfilingHandler", "enableDebugFlagsHandler",
     "memoryThrottlingFactor", "memoryReservationPolicy", "registerWithTaints", "registerNode", "tracing",
     "localStorageCapacityIsolation",
@@ -33,11 +34,19 @@ pub const IN_FORCE: &[&str] = &[
     "staticPodPath", "podLogsDir", "syncFrequency", "fileCheckFrequency", "httpCheckFrequency", "staticPodURL",
     "staticPodURLHeader", "registryPullQPS", "registryBurst", "healthzPort", "healthzBindAddress", "oomScoreAdj",
     "clusterDomain", "clusterDNS", "streamingConnectionIdleTimeout", "cgroupRoot", "cgroupsPerQOS", "cgroupDriver",
-    "singleProcessOOMKill", "runtimeRequestTimeout", "hairpinMode", "maxPods", "podPidsLimit", "resolvConf", "runOnce",
-    "cpuCFSQuota", "cpuCFSQuotaPeriod", "serializeImagePulls", "maxParallelImagePulls", "mergeDefaultEvictionSettings",
+    "singleProcessOOMKill", "runtimeRequestTimeout", "hairpinMode", "maxOpenFiles", "maxPods", "podPidsLimit",
+    "resolvConf", "runOnce", "cpuCFSQuota", "cpuCFSQuotaPeriod", "serializeImagePulls", "maxParallelImagePulls",
     "iptablesMasqueradeBit", "iptablesDropBit", "featureGates", "failSwapOn", "allowedUnsafeSysctls", "logging",
     "crashLoopBackOff", "seccompDefault", "containerRuntimeEndpoint", "imageServiceEndpoint", "failCgroupV1",
     "userNamespaces",
+];
+
+/// Feature gates that change something. Others are checked and accepted, since clusters set one list on all their nodes.
+pub const GATES_IN_FORCE: &[&str] = &[
+    "CustomCPUCFSQuotaPeriod",
+    "KubeletCrashLoopBackOffMax",
+    "KubeletEnsureSecretPulledImages",
+    "LoggingAlphaOptions",
 ];
 
 /// Flags of this node that do nothing yet.
@@ -53,7 +62,6 @@ pub const FLAGS_NOT_IN_FORCE: &[&str] = &[
     "image-credential-provider-config",
     "image-credential-provider-bin-dir",
     "minimum-container-ttl-duration",
-    "maximum-dead-containers-per-container",
     "maximum-dead-containers",
     "experimental-mounter-path",
     "experimental-allocatable-ignore-eviction",
@@ -66,7 +74,13 @@ pub fn warning(config: &Map<String, Value>, defaults: &Map<String, Value>, flags
     let set = |path: &&&str| get(config, path) != get(defaults, path);
     let fields = NOT_IN_FORCE.iter().filter(set).map(|path| (*path).to_owned());
     let flags = flags_used.iter().filter(|name| FLAGS_NOT_IN_FORCE.contains(name)).map(|name| format!("--{name}"));
-    let all: Vec<String> = fields.chain(flags).collect();
+    let gates = get(config, "featureGates").and_then(Value::as_object).into_iter().flatten();
+    let idle = |(name, on): &(&String, &Value)| {
+        let differs = find(name).is_some_and(|gate| on.as_bool() != Some(gate.default));
+        differs && !GATES_IN_FORCE.contains(&name.as_str())
+    };
+    let gates = gates.filter(idle).map(|(name, _)| format!("featureGates.{name}"));
+    let all: Vec<String> = fields.chain(gates).chain(flags).collect();
     (!all.is_empty()).then(|| format!("accepted but not yet in force in this version: {}", all.join(", ")))
 }
 
@@ -117,6 +131,12 @@ mod tests {
     fn one_warning_names_what_is_set() {
         check(json!({}), &["config"], None);
         check(json!({"maxPods": 5}), &[], None);
+        check(json!({"featureGates": {"EnvFiles": true, "LoggingAlphaOptions": true, "AllAlpha": true}}), &[], None);
+        check(
+            json!({"featureGates": {"EnvFiles": false, "MemoryQoS": true}, "maxPods": 5}),
+            &[],
+            Some("featureGates.EnvFiles, featureGates.MemoryQoS"),
+        );
         check(
             json!({"port": 5, "evictionSoft": {"a": "b"}}),
             &["kubeconfig", "config"],

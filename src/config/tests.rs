@@ -377,3 +377,59 @@ fn configz_is_what_the_kubelet_shows() {
     let expect: Value = serde_json::from_str(include_str!("testdata/configz.json")).unwrap();
     assert_eq!(print::to_configz(&loaded.config), expect);
 }
+
+/// Values that somebody might write anywhere.
+fn any_value() -> impl proptest::strategy::Strategy<Value = Value> {
+    use proptest::prelude::*;
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop_oneof![
+            Just("0s"),
+            Just("-1s"),
+            Just("10%"),
+            Just("none"),
+            Just(""),
+            Just("memory.available"),
+            Just("unix://"),
+            Just("/")
+        ]
+        .prop_map(Value::from),
+        ".{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let key = prop_oneof![Just("enabled"), Just("memory.available"), Just("verbosity"), Just("limits"), Just("")];
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::vec((key, inner), 0..3).prop_map(|pairs| Value::Object(
+                pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+            )),
+        ]
+    })
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_values_give_a_configuration_or_problems(
+        picks in proptest::collection::vec((0..KubeletConfiguration::FIELDS.len(), any_value()), 1..8)
+    ) {
+        let mut map = Map::new();
+        for (index, value) in picks {
+            map.insert(KubeletConfiguration::FIELDS[index].name.to_owned(), value);
+        }
+        map.insert("apiVersion".to_owned(), defaults::API_VERSION.into());
+        map.insert("kind".to_owned(), defaults::KIND.into());
+        let node = Node::new(&[]);
+        std::fs::write(node.path("k.yaml"), Value::Object(map.clone()).to_string()).unwrap();
+        match node.load(&["--config={}/k.yaml"]) {
+            Ok(loaded) => {
+                std::fs::write(node.path("again.yaml"), print::to_yaml(&loaded.config)).unwrap();
+                let again = node.load(&["--config={}/again.yaml"]);
+                assert_eq!(again.expect("what is in effect is right").config, loaded.config);
+            }
+            Err(error) => assert!(!error.problems.is_empty()),
+        }
+    }
+}
