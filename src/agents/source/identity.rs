@@ -82,6 +82,11 @@ pub fn apply(pod: &mut Pod, origin: &Origin<'_>, uid: &str, seen: &str) {
         metadata.namespace = Some("default".to_owned());
     }
     metadata.uid = Some(uid.to_owned());
+    // What only an API server writes: with a time of deletion the pod would end before it began.
+    metadata.deletion_timestamp = None;
+    metadata.deletion_grace_period_seconds = None;
+    metadata.managed_fields = None;
+    metadata.resource_version = None;
     let annotations = metadata.annotations.get_or_insert_default();
     for (key, value) in
         [(labels::CONFIG_HASH, uid), (labels::CONFIG_SOURCE, origin.kind.as_str()), (labels::CONFIG_SEEN, seen)]
@@ -135,6 +140,15 @@ mod tests {
             "status": {"phase": "Pending"},
         });
         assert_eq!(serde_json::to_value(&pod).expect("json"), expect);
+    }
+
+    #[test]
+    fn a_manifest_cannot_delete_its_pod() {
+        let metadata =
+            json!({"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0});
+        let mut pod = pod(json!({"metadata": metadata, "spec": {"containers": []}}));
+        apply(&mut pod, &ORIGIN, "u", "t");
+        assert_eq!((pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds), (None, None));
     }
 
     #[test]
