@@ -1,1 +1,13 @@
-//! Servers: 10248 and the local socket. Layer L2.
+//! The servers of the agent: whoever asks from outside is answered here.
+//!
+//! Layer L2. Each server has one accepting thread and a few short-lived ones, one per connection. They
+//! read snapshots and never the state itself, so that no client, however slow, delays a decision.
+
+mod accept;
+pub mod health;
+pub mod local;
+pub mod resolve;
+pub mod wire;
+
+pub use health::{Check, Checks, HealthServer};
+pub use local::{LocalServer, LocalTools};
