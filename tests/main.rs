@@ -7,5 +7,6 @@ mod fakes;
 mod harness;
 mod it_cri;
 mod it_cri_faults;
+mod it_registry;
 mod program;
 mod tidy;

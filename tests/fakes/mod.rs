@@ -5,3 +5,5 @@ pub(crate) mod cri_calls;
 pub(crate) mod cri_service;
 pub(crate) mod cri_state;
 pub(crate) mod cri_wire;
+pub(crate) mod registry;
+pub(crate) mod registry_image;
