@@ -47,8 +47,43 @@ pub struct PodRecord {
 pub struct ContainerRecord {
     /// Lowest attempt never used.
     pub next_attempt: u32,
+    /// How the newest instance was last seen; kept only for a container that may end for good.
+    #[serde(skip_serializing_if = "LastRun::is_never")]
+    pub last_run: LastRun,
     /// Crash back-off, if it ever restarted.
     pub crash: Option<CrashRecord>,
+}
+
+/// Exit code of a container that ended out of sight.
+pub const LOST_EXIT_CODE: i32 = 137;
+
+/// How a container was last seen, for the day when the runtime no longer has any instance of it: one
+/// that shall not start again must not do so because its remains were removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LastRun {
+    /// It never ran.
+    #[default]
+    Never,
+    /// It was started; how it ended nobody saw.
+    Began,
+    /// It ended with this exit code.
+    Ended(i32),
+}
+
+impl LastRun {
+    /// How it ended, given that it no longer runs; `None` if it never ran.
+    pub fn exit_code(self) -> Option<i32> {
+        match self {
+            Self::Never => None,
+            Self::Began => Some(LOST_EXIT_CODE),
+            Self::Ended(code) => Some(code),
+        }
+    }
+
+    fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
 }
 
 /// Crash back-off of a container.

@@ -23,7 +23,7 @@ pub(super) fn record(uid: &str, attempts: u32) -> PodRecord {
         next_sandbox_attempt: 1,
         containers: BTreeMap::from([(
             "web".to_owned(),
-            ContainerRecord { next_attempt: attempts, crash: Some(crash) },
+            ContainerRecord { next_attempt: attempts, crash: Some(crash), ..ContainerRecord::default() },
         )]),
         ending: Some(EndingRecord {
             cause: "Removed".into(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::api::moment::Moment;
 use crate::api::pod::{ContainerKind, find_container, grace_seconds, pod_name, pod_uid};
-use crate::api::record::PodRecord;
+use crate::api::record::{LastRun, PodRecord};
 use crate::api::runtime::{ContainerState, RuntimePod, UnixNanos};
 use crate::api::v1::{Pod, PodStatus};
 use crate::api::{PodName, PodUid};
@@ -213,6 +213,14 @@ impl Entry {
         }
         for (name, memory) in &mut self.memory {
             let Some(newest) = plan::newest(&observed.containers, name) else { continue };
+            // A late look may not know the newest instance yet.
+            if newest.attempt.saturating_add(1) >= memory.next_attempt {
+                match &newest.state {
+                    ContainerState::Running { .. } | ContainerState::Unknown => memory.last_run = LastRun::Began,
+                    ContainerState::Exited(exit) => memory.last_run = LastRun::Ended(exit.code),
+                    ContainerState::Created => {}
+                }
+            }
             match &newest.state {
                 ContainerState::Exited(_) if memory.exit.as_ref().is_none_or(|(id, _)| *id != newest.id) => {
                     memory.exit = Some((newest.id.clone(), at));
@@ -232,7 +240,11 @@ impl Entry {
             match (step, result) {
                 (Step::StartContainer { name, attempt, .. }, StepResult::Done) => {
                     let memory = self.memory.entry(name.clone()).or_default();
-                    memory.next_attempt = memory.next_attempt.max(attempt.saturating_add(1));
+                    // One that was looked at meanwhile is known better.
+                    if *attempt >= memory.next_attempt {
+                        memory.next_attempt = attempt.saturating_add(1);
+                        memory.last_run = LastRun::Began;
+                    }
                     memory.failed = None;
                 }
                 (Step::StartContainer { name, attempt, .. }, StepResult::Failed(reason)) if !report.cancelled => {

@@ -8,13 +8,16 @@ use super::entry::{Cause, Entry, Stage};
 use super::{Effect, Node};
 use crate::api::labels::Marks;
 use crate::api::moment::{Moment, Now};
-use crate::api::pod::pod_uid;
-use crate::api::record::{ContainerRecord, CrashRecord, EndingRecord, PodRecord, RECORD_VERSION};
+use crate::api::pod::{find_container, pod_uid};
+use crate::api::record::{
+    ContainerRecord, CrashRecord, EndingRecord, LOST_EXIT_CODE, LastRun, PodRecord, RECORD_VERSION,
+};
 use crate::api::runtime::RuntimePod;
 use crate::api::v1::{Container, Pod, PodSpec};
 use crate::api::{PodName, PodUid};
 use crate::core::backoff::CrashBackoff;
 use crate::core::plan::{self, ContainerMemory};
+use crate::core::status;
 
 impl Node {
     /// Sends the pod's record to the store if it differs from what is there.
@@ -73,7 +76,13 @@ impl Entry {
                 restarted_ms: millis(state.restarted_at),
                 hash: hash.clone(),
             });
-            (name.clone(), ContainerRecord { next_attempt: memory.next_attempt, crash })
+            // Whoever always restarts does so whatever the past: nothing to write at each of its exits.
+            let may_end = find_container(&self.pod, name).is_some_and(|(kind, container)| {
+                let ends_after = |code| !status::restarts_after(&self.pod, kind, &container, code);
+                ends_after(0) || ends_after(LOST_EXIT_CODE)
+            });
+            let last_run = if may_end { memory.last_run } else { LastRun::Never };
+            (name.clone(), ContainerRecord { next_attempt: memory.next_attempt, last_run, crash })
         });
         PodRecord {
             version: RECORD_VERSION,
@@ -102,7 +111,8 @@ impl Entry {
                 };
                 (state, crash.hash.clone())
             });
-            let memory = ContainerMemory { next_attempt: kept.next_attempt, crash, ..ContainerMemory::default() };
+            let (next_attempt, last_run) = (kept.next_attempt, kept.last_run);
+            let memory = ContainerMemory { next_attempt, last_run, crash, ..ContainerMemory::default() };
             self.memory.insert(name.clone(), memory);
         }
         if let Some(ending) = &record.ending {

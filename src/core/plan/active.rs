@@ -2,7 +2,8 @@
 //! app containers, restarts. Pure; see the parent module.
 
 use super::{
-    ContainerMemory, Ending, Plan, PlanInput, ending, human, is_ready, newest, newest_sandbox, prune, seconds, stop_one,
+    ContainerMemory, Ending, Plan, PlanInput, containers_in_order, ending, human, is_ready, newest, newest_sandbox,
+    prune, sandboxes_in_order, seconds, stop_one,
 };
 use crate::api::labels::{Marks, container_hash};
 use crate::api::moment::Moment;
@@ -10,10 +11,11 @@ use crate::api::pod::{
     ContainerKind, RestartPolicy, all_containers, app_containers, container_restart_policy, grace_seconds,
     init_containers, is_host_network, is_sidecar, restart_policy,
 };
+use crate::api::record::{LOST_EXIT_CODE, LastRun};
 use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimeSandbox};
 use crate::api::v1::Container;
 use crate::core::backoff::{Decision, decide};
-use crate::core::status::crash_loop_message;
+use crate::core::status::{crash_loop_message, restarts_after};
 use crate::msg::{OnFailure, Reason, Step, StopReason};
 
 /// Plans a wanted pod.
@@ -64,15 +66,6 @@ fn sandbox_to_keep<'a>(input: &PlanInput<'a>) -> Result<&'a RuntimeSandbox, Stri
     Ok(newest)
 }
 
-/// Whether a container that ended with `code` starts again.
-fn restarts_after(policy: RestartPolicy, code: i32) -> bool {
-    match policy {
-        RestartPolicy::Always => true,
-        RestartPolicy::OnFailure => code != 0,
-        RestartPolicy::Never => false,
-    }
-}
-
 /// What happens after sandboxes were given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GiveUp {
@@ -116,6 +109,18 @@ impl<'a> Planner<'a> {
         newest(self.input.observed.containers.iter().filter(|c| c.sandbox_id == sandbox.id), name)
     }
 
+    /// How a container last ended, if a new sandbox or a forgetful runtime leaves nothing else to go by:
+    /// the exit of its newest instance, that of a kill where one still runs and is stopped, or what is
+    /// remembered. `None` if it never ran.
+    fn last_exit(&self, name: &str) -> Option<i32> {
+        match self.latest(name).map(|i| &i.state) {
+            Some(ContainerState::Exited(exit)) => Some(exit.code),
+            Some(ContainerState::Running { .. } | ContainerState::Unknown) => Some(LOST_EXIT_CODE),
+            Some(ContainerState::Created) => None,
+            None => self.memory(name)?.last_run.exit_code(),
+        }
+    }
+
     /// The newest instance in any sandbox.
     fn latest(&self, name: &str) -> Option<&'a RuntimeContainer> {
         newest(&self.input.observed.containers, name)
@@ -133,34 +138,27 @@ impl<'a> Planner<'a> {
     fn is_worth_a_sandbox(&self) -> bool {
         let pod = self.input.pod;
         let mut apps = app_containers(pod).iter();
-        let ran_before = !self.input.observed.containers.is_empty();
+        let ran_before = !self.input.observed.containers.is_empty()
+            || self.input.memory.values().any(|m| m.last_run != LastRun::Never);
         let never_again = restart_policy(pod) == RestartPolicy::Never
             && app_containers(pod).iter().all(|c| c.restart_policy.is_none())
             && ran_before;
         !never_again
-            && apps.any(|c| match self.latest(&c.name).map(|i| &i.state) {
-                Some(ContainerState::Exited(exit)) => {
-                    restarts_after(container_restart_policy(pod, ContainerKind::App, c), exit.code)
-                }
-                None | Some(ContainerState::Created) => true,
-                Some(ContainerState::Running { .. } | ContainerState::Unknown) => {
-                    container_restart_policy(pod, ContainerKind::App, c) != RestartPolicy::Never
-                }
-            })
+            && apps.any(|c| self.last_exit(&c.name).is_none_or(|code| restarts_after(pod, ContainerKind::App, c, code)))
     }
 
     /// Stops what still lives in sandboxes that are given up, then the sandboxes. One that died by
     /// itself is stopped too before it is replaced: it still holds its address.
     fn give_up(&mut self, why: &str, then: GiveUp) {
         let observed = self.input.observed;
-        let alive: Vec<_> = observed.containers.iter().filter(|c| c.state.may_run()).collect();
+        let alive: Vec<_> = containers_in_order(observed).into_iter().filter(|c| c.state.may_run()).collect();
         if !alive.is_empty() {
             let containers = ending::stops(Some(self.input.pod), &alive, StopReason::SandboxChanged);
             let grace = seconds(grace_seconds(self.input.pod));
             self.plan.push(Step::StopContainers { containers, grace }, why, OnFailure::Abort);
         }
         let newest = newest_sandbox(observed).map(|s| &s.id);
-        for sandbox in &observed.sandboxes {
+        for sandbox in sandboxes_in_order(observed) {
             let holds_address = then == GiveUp::ToReplace && Some(&sandbox.id) == newest;
             if is_ready(sandbox) || holds_address {
                 self.plan.push(Step::StopSandbox(sandbox.id.clone()), why, OnFailure::Abort);
@@ -177,14 +175,17 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Stops running containers that the spec does not have.
+    /// Stops whatever may run and is not the present instance of a container of the spec: names that
+    /// the spec does not have, older instances, and what lives on in a sandbox that is not kept.
     fn stop_unwanted(&mut self) {
-        let Some(sandbox) = self.sandbox else { return };
+        if self.sandbox.is_none() {
+            return;
+        }
         let pod = self.input.pod;
-        for container in &self.input.observed.containers {
+        for container in containers_in_order(self.input.observed) {
             let known = all_containers(pod).any(|(_, c)| c.name == container.name);
-            let newest = self.latest(&container.name).is_some_and(|n| n.id == container.id);
-            if container.state.may_run() && container.sandbox_id == sandbox.id && !(known && newest) {
+            let present = self.current(&container.name).is_some_and(|n| n.id == container.id);
+            if container.state.may_run() && !(known && present) {
                 let grace = seconds(grace_seconds(pod));
                 let step = stop_one(None, container, StopReason::NotWanted, grace);
                 self.plan.push(step, StopReason::NotWanted.text(), OnFailure::Abort);
@@ -233,8 +234,7 @@ impl<'a> Planner<'a> {
         match &instance.state {
             ContainerState::Exited(exit) if exit.code == 0 => Ok(gate),
             ContainerState::Exited(exit) => {
-                let policy = container_restart_policy(pod, ContainerKind::Init, container);
-                if !restarts_after(policy, exit.code) {
+                if !restarts_after(pod, ContainerKind::Init, container, exit.code) {
                     return Err(Ended);
                 }
                 self.restart(ContainerKind::Init, container, instance);
@@ -299,19 +299,19 @@ impl<'a> Planner<'a> {
     }
 
     fn app(&mut self, container: &'a Container) -> AppState {
-        let policy = container_restart_policy(self.input.pod, ContainerKind::App, container);
+        let pod = self.input.pod;
+        let is_over = |code: i32| !restarts_after(pod, ContainerKind::App, container, code);
         let Some(instance) = self.current(&container.name) else {
-            return match self.latest(&container.name).map(|i| &i.state) {
-                Some(ContainerState::Exited(exit)) if !restarts_after(policy, exit.code) => AppState::Done,
-                _ => {
-                    self.start(ContainerKind::App, container, "it is not there");
-                    AppState::Lives
-                }
-            };
+            if self.last_exit(&container.name).is_some_and(is_over) {
+                return AppState::Done;
+            }
+            self.start(ContainerKind::App, container, "it is not there");
+            return AppState::Lives;
         };
         match &instance.state {
             ContainerState::Running { .. } => {
                 if let Some(reason) = self.stop_reason(container, instance) {
+                    let policy = container_restart_policy(pod, ContainerKind::App, container);
                     if reason == StopReason::SpecChanged || policy != RestartPolicy::Never {
                         self.replace(ContainerKind::App, container, instance, reason);
                     } else {
@@ -320,11 +320,11 @@ impl<'a> Planner<'a> {
                 }
                 AppState::Lives
             }
-            ContainerState::Exited(exit) if restarts_after(policy, exit.code) => {
+            ContainerState::Exited(exit) if is_over(exit.code) => AppState::Done,
+            ContainerState::Exited(_) => {
                 self.restart(ContainerKind::App, container, instance);
                 AppState::Lives
             }
-            ContainerState::Exited(_) => AppState::Done,
             ContainerState::Created => {
                 self.start(ContainerKind::App, container, "it was made and never started");
                 AppState::Lives
@@ -413,8 +413,9 @@ impl<'a> Planner<'a> {
 
     fn push_start(&mut self, kind: ContainerKind, name: &str, why: &str) {
         let attempt = self.next_attempt(name);
-        // An init container that can't start holds back the rest anyway; apps do not wait for one another.
-        let on_failure = if kind.is_init() { OnFailure::Abort } else { OnFailure::Continue };
+        // Nothing after an init container goes without it. Whatever is planned after a sidecar passed it by
+        // long ago, and apps do not wait for one another.
+        let on_failure = if kind == ContainerKind::Init { OnFailure::Abort } else { OnFailure::Continue };
         self.plan.push(Step::StartContainer { kind, name: name.to_owned(), attempt }, why, on_failure);
     }
 
@@ -425,8 +426,12 @@ impl<'a> Planner<'a> {
         self.plan.wake(until);
     }
 
-    /// Every container is done: the pod has ended, unless something is still to be stopped first.
+    /// Every container is done: the pod has ended, unless something is still to be stopped first. Its
+    /// sidecars serve nobody any more, so none of them starts again.
     fn end(&mut self) {
+        self.plan.steps.retain(|planned| !matches!(planned.step, Step::StartContainer { .. }));
+        let steps = std::mem::take(&mut self.plan.steps);
+        self.plan = Plan { steps, ..Plan::default() };
         if self.plan.steps.is_empty() {
             self.plan.ended = Some(self.ending());
         }
@@ -434,12 +439,10 @@ impl<'a> Planner<'a> {
 
     fn ending(&self) -> Ending {
         let pod = self.input.pod;
-        let succeeded = |c: &Container| {
-            self.latest(&c.name).is_some_and(|i| matches!(&i.state, ContainerState::Exited(e) if e.code == 0))
-        };
         // Init containers count while no app container came to be: then one of them is why.
-        let ran = app_containers(pod).iter().any(|c| self.latest(&c.name).is_some());
-        if ran && app_containers(pod).iter().all(succeeded) { Ending::Succeeded } else { Ending::Failed }
+        let succeeded = |c: &Container| self.last_exit(&c.name) == Some(0);
+        let apps = app_containers(pod);
+        if !apps.is_empty() && apps.iter().all(succeeded) { Ending::Succeeded } else { Ending::Failed }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Plan, is_ready, pre_stop};
+use super::{Plan, containers_in_order, is_ready, pre_stop, sandboxes_in_order};
 use crate::api::pod::{find_container, init_containers, is_sidecar};
 use crate::api::runtime::{RuntimeContainer, RuntimePod};
 use crate::api::v1::Pod;
@@ -35,12 +35,12 @@ pub(super) fn stops(pod: Option<&Pod>, alive: &[&RuntimeContainer], reason: Stop
 /// Stops everything of a pod that ends, within `grace`.
 pub fn plan_ending(pod: Option<&Pod>, observed: &RuntimePod, grace: Duration, why: &str) -> Plan {
     let mut plan = Plan::default();
-    let alive: Vec<_> = observed.containers.iter().filter(|c| c.state.may_run()).collect();
+    let alive: Vec<_> = containers_in_order(observed).into_iter().filter(|c| c.state.may_run()).collect();
     if !alive.is_empty() {
         let containers = stops(pod, &alive, StopReason::PodEnds);
         plan.push(Step::StopContainers { containers, grace }, why, OnFailure::Continue);
     }
-    for sandbox in observed.sandboxes.iter().filter(|s| is_ready(s)) {
+    for sandbox in sandboxes_in_order(observed).into_iter().filter(|s| is_ready(s)) {
         plan.push(Step::StopSandbox(sandbox.id.clone()), why, OnFailure::Continue);
     }
     plan
@@ -54,11 +54,11 @@ pub fn at_rest(observed: &RuntimePod) -> bool {
 /// Removes what a pod at rest has left behind: containers, sandboxes, then its folder and logs.
 pub fn plan_forget(observed: Option<&RuntimePod>, why: &str) -> Plan {
     let mut plan = Plan::default();
-    for container in observed.iter().flat_map(|o| &o.containers) {
+    for container in observed.into_iter().flat_map(containers_in_order) {
         let step = Step::RemoveContainer { id: container.id.clone(), name: container.name.clone() };
         plan.push(step, why, OnFailure::Continue);
     }
-    for sandbox in observed.iter().flat_map(|o| &o.sandboxes) {
+    for sandbox in observed.into_iter().flat_map(sandboxes_in_order) {
         // One that died by itself gives its address back only when it is stopped.
         plan.push(Step::StopSandbox(sandbox.id.clone()), why, OnFailure::Continue);
         plan.push(Step::RemoveSandbox(sandbox.id.clone()), why, OnFailure::Continue);

@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::api::ContainerId;
 use crate::api::labels::Marks;
 use crate::api::moment::Moment;
+use crate::api::record::LastRun;
 use crate::api::runtime::{RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
 use crate::api::v1::{Container, LifecycleHandler, Pod};
 use crate::core::backoff::{BackoffLimits, CrashBackoff};
@@ -32,6 +33,8 @@ pub use ending::{at_rest, plan_ending, plan_forget};
 pub struct ContainerMemory {
     /// Lowest attempt never used.
     pub next_attempt: u32,
+    /// How the newest instance was last seen, for the day when the runtime no longer has it.
+    pub last_run: LastRun,
     /// Crash back-off with the container hash that it belongs to.
     pub crash: Option<(CrashBackoff, String)>,
     /// The instance whose exit was last seen, and when it was first seen.
@@ -99,9 +102,25 @@ impl Plan {
     }
 }
 
-/// The newest sandbox; the observation lists the newest first.
+/// The newest sandbox: the highest attempt, then the youngest, whatever the order of the list.
 pub fn newest_sandbox(observed: &RuntimePod) -> Option<&RuntimeSandbox> {
-    observed.sandboxes.iter().max_by_key(|s| (s.attempt, s.created_at))
+    observed.sandboxes.iter().max_by_key(|s| (s.attempt, s.created_at, &s.id))
+}
+
+/// All sandboxes, newest first, whatever the order of the list.
+fn sandboxes_in_order(observed: &RuntimePod) -> Vec<&RuntimeSandbox> {
+    let mut sandboxes: Vec<&RuntimeSandbox> = observed.sandboxes.iter().collect();
+    sandboxes.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
+    sandboxes
+}
+
+/// All containers, by name and newest first, whatever the order of the list.
+fn containers_in_order(observed: &RuntimePod) -> Vec<&RuntimeContainer> {
+    let mut containers: Vec<&RuntimeContainer> = observed.containers.iter().collect();
+    containers.sort_by(|a, b| {
+        a.name.cmp(&b.name).then_with(|| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)))
+    });
+    containers
 }
 
 /// Whether a sandbox is ready.
@@ -117,7 +136,7 @@ pub fn newest<'a>(
     containers: impl IntoIterator<Item = &'a RuntimeContainer>,
     name: &str,
 ) -> Option<&'a RuntimeContainer> {
-    containers.into_iter().filter(|c| c.name == name).max_by_key(|c| (c.attempt, c.created_at))
+    containers.into_iter().filter(|c| c.name == name).max_by_key(|c| (c.attempt, c.created_at, &c.id))
 }
 
 /// The preStop hook of a container: the spec's, or for a container that is no longer in the spec what

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Plan, PlanInput, is_ready, newest_sandbox};
+use super::{Plan, PlanInput, containers_in_order, is_ready, newest_sandbox, sandboxes_in_order};
 use crate::api::{ContainerId, SandboxId};
 use crate::msg::{OnFailure, Step};
 
@@ -10,10 +10,7 @@ use crate::msg::{OnFailure, Step};
 /// sandboxes that hold none any more. What is kept serves `lastState` and `logs --previous`.
 pub(super) fn dead_instances(input: &PlanInput<'_>, plan: &mut Plan) {
     const WHY: &str = "older dead instances are not kept";
-    let mut by_name: Vec<_> = input.observed.containers.iter().collect();
-    by_name.sort_by(|a, b| {
-        a.name.cmp(&b.name).then_with(|| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)))
-    });
+    let by_name = containers_in_order(input.observed);
     let mut removed: BTreeSet<&ContainerId> = BTreeSet::new();
     for group in by_name.chunk_by(|a, b| a.name == b.name) {
         // The newest instance of all is the container's present state: it stays whatever it is.
@@ -28,7 +25,7 @@ pub(super) fn dead_instances(input: &PlanInput<'_>, plan: &mut Plan) {
     let newest = newest_sandbox(input.observed).map(|s| &s.id);
     let holds_one =
         |id: &SandboxId| input.observed.containers.iter().any(|c| c.sandbox_id == *id && !removed.contains(&c.id));
-    for sandbox in &input.observed.sandboxes {
+    for sandbox in sandboxes_in_order(input.observed) {
         if Some(&sandbox.id) != newest && !is_ready(sandbox) && !holds_one(&sandbox.id) {
             plan.push(Step::RemoveSandbox(sandbox.id.clone()), WHY, OnFailure::Continue);
         }
