@@ -5,7 +5,6 @@
 
 mod adapters;
 mod facts;
-mod signals;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,6 +33,7 @@ use crate::msg::{NodeView, SourceKind, ToStore};
 use crate::store::Store;
 use crate::sync_loop::{Inbox, LoopCounters, Outbox, Ping, SyncLoop};
 use crate::util::heartbeat::Heartbeat;
+use crate::util::signals::{Signals, Told};
 use crate::util::snapshot::Snapshot;
 use crate::util::thread::{OwnerThread, StackSize};
 
@@ -51,7 +51,7 @@ const SPARE_WORKERS: usize = 16;
 pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let Loaded { config, flags, warnings, notes } = loaded;
     // Before any other thread starts, so that all of them leave these signals to the main thread.
-    let signals = signals::Signals::block()?;
+    let signals = Signals::block().context("block signals")?;
     crate::util::thread::log_panics();
     log::info!("ferrolet {} starts", env!("CARGO_PKG_VERSION"));
     for note in &notes {
@@ -197,8 +197,10 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     };
 
     drop(ping_sender);
-    let signal = signals.wait()?;
-    log::info!("{signal} received: the agent ends, containers go on");
+    while signals.wait().context("wait for signals")? == Told::Reload {
+        log::info!("SIGHUP: nothing is reloaded by this version, restart the agent to read its configuration again");
+    }
+    log::info!("the agent was told to end; containers go on");
 
     // Sources first, the loop next, then what serves it; the store last, so that it holds the newest.
     drop(file_source);

@@ -47,6 +47,11 @@ impl PodDirs {
         Self { root: root_dir.into(), logs: pod_logs_dir.into() }
     }
 
+    /// The root folder (`--root-dir`).
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Makes the root folder, its `pods` and the log folder.
     pub fn ensure_roots(&self) -> Result<(), HostError> {
         ensure_folder(&self.root, FOLDER_MODE)?;

@@ -8,6 +8,7 @@ pub mod heartbeat;
 pub mod logging;
 pub mod poll;
 pub mod rate;
+pub mod signals;
 pub mod snapshot;
 pub mod text;
 pub mod thread;

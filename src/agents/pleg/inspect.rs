@@ -92,7 +92,10 @@ impl Job {
         if let ContainerState::Exited(exit) = &container.state {
             let words = last_words(&container, exit);
             if let (ContainerState::Exited(exit), Some(words)) = (&mut container.state, words) {
-                exit.message = words;
+                exit.message = match exit.message.as_str() {
+                    "" => words,
+                    runtime => format!("{runtime}: {words}"),
+                };
             }
         }
         Ok(Some(container))

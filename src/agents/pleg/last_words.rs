@@ -5,24 +5,21 @@ use std::path::Path;
 
 use crate::api::labels::Marks;
 use crate::api::runtime::{Exit, RuntimeContainer};
-use crate::host::files::read_start;
 use crate::host::logs;
-
-/// Longest termination message, as in the API.
-const MESSAGE_LIMIT: u64 = 4096;
 
 /// The termination message: the file, or the end of the log where the pod asks for that after an error.
 pub(super) fn last_words(container: &RuntimeContainer, exit: &Exit) -> Option<String> {
     let marks = Marks::read(&container.annotations);
     let mount = container.mounts.iter().find(|m| m.container_path == marks.termination_message_path);
     if let Some(mount) = mount.filter(|_| !marks.termination_message_path.is_empty()) {
-        match read_start(Path::new(&mount.host_path), MESSAGE_LIMIT) {
-            Ok(Some(bytes)) if !bytes.is_empty() => return Some(String::from_utf8_lossy(&bytes).into_owned()),
+        match logs::termination_message(Path::new(&mount.host_path)) {
+            Ok(words) if !words.is_empty() => return Some(words),
             Ok(_) => {}
             Err(error) => return Some(format!("Error on reading termination log {}: {error}", mount.host_path)),
         }
     }
-    if !marks.fallback_to_logs || exit.code == 0 || container.log_path.is_empty() {
+    if !marks.fallback_to_logs || exit.code == 0 || exit.reason == "ContainerCannotRun" || container.log_path.is_empty()
+    {
         return None;
     }
     match logs::last_words(Path::new(&container.log_path)) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Tools;
 use super::run::{Run, reason};
+use crate::api::pod::all_containers;
 use crate::api::runtime::ImageSpec;
 use crate::api::v1::DownwardAPIVolumeFile;
 use crate::core::qos::{self, QosClass};
@@ -41,6 +42,10 @@ pub(super) fn prepare(run: &Run<'_>) -> Result<Prepared, Reason> {
                 format!("unable to ensure pod container exists: {}", crate::host::error::explain(&e)),
             )
         })?;
+    }
+    if wants_propagation(run) {
+        let shared = crate::host::mounts::ensure_shared(tools.dirs.root(), &tools.mount_table);
+        shared.map_err(|e| failed("mount propagation", &e))?;
     }
     let inputs = PodInputs { memory_limit: memory_limit(run), files: volume_files(run)? };
     let mounted = mount_pod(&volume_context(tools), &work.pod, &inputs).map_err(|errors| {
@@ -102,6 +107,14 @@ pub(super) fn resolv_conf(tools: &Tools) -> Result<Option<String>, Reason> {
     let bytes = read_start(&path, RESOLV_CONF_LIMIT)
         .map_err(|e| reason("CreatePodSandboxError", crate::host::error::explain(&e)))?;
     Ok(Some(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()))
+}
+
+/// Whether mounts travel between the node and a container: then the agent's folder has to be shared.
+fn wants_propagation(run: &Run<'_>) -> bool {
+    all_containers(&run.work.pod).any(|(_, container)| {
+        let mut mounts = container.volume_mounts.iter().flatten();
+        mounts.any(|m| matches!(m.mount_propagation.as_deref(), Some("HostToContainer" | "Bidirectional")))
+    })
 }
 
 fn qos_level(run: &Run<'_>) -> QosLevel {
