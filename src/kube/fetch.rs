@@ -295,7 +295,12 @@ fn redirect_target(status: u16, location: Option<&HeaderValue>, from: &Uri) -> O
     parse_url(&absolute).ok()
 }
 
-/// The URL without user name and password.
+/// A URL fit for logs: without user name, password and query, any of which may hold a secret.
+pub fn url_for_logs(url: &str) -> String {
+    url.parse().map_or_else(|_| "an unreadable URL".to_owned(), |uri| shown(&uri))
+}
+
+/// Scheme, host and path.
 fn shown(uri: &Uri) -> String {
     let authority = uri.authority().map(|a| a.as_str().rsplit('@').next().unwrap_or_default()).unwrap_or_default();
     let path = uri.path();

@@ -10,16 +10,15 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::api::v1::Pod;
-use crate::msg::{SourceKind, SourceProblem, SourceUpdate};
+use crate::msg::{SourceKind, SourceUpdate};
 use crate::util::cancel::Cancel;
 use crate::util::poll::Bell;
 use crate::util::thread::{OwnerThread, StackSize};
 
 use super::folder::{Manifests, Place};
+use super::outbox::Outbox;
 use super::watch::{Change, Watch};
 
 /// The shortest time between rescans, whatever the configuration says.
@@ -66,8 +65,7 @@ impl FileSourceHandle {
             frequency: config.frequency.max(MIN_FREQUENCY),
             writing: BTreeMap::new(),
             polls: false,
-            sent: None,
-            send,
+            outbox: Outbox::new(SourceKind::File, send),
         };
         let stop = cancel.clone();
         let thread = OwnerThread::spawn("src-file", StackSize::Large, move || actor.run(&stop, &bell))?;
@@ -90,9 +88,7 @@ struct FileActor<S> {
     writing: BTreeMap<OsString, Instant>,
     /// Whether there is no watch and this was said.
     polls: bool,
-    /// The last update.
-    sent: Option<(Vec<Arc<Pod>>, Vec<SourceProblem>)>,
-    send: S,
+    outbox: Outbox<S>,
 }
 
 impl<S: Fn(SourceUpdate)> FileActor<S> {
@@ -100,7 +96,8 @@ impl<S: Fn(SourceUpdate)> FileActor<S> {
         let _registration = stop.register(bell.waker());
         while !stop.is_cancelled() {
             self.look();
-            self.report();
+            let (pods, problems) = self.manifests.result();
+            self.outbox.report(pods, problems);
             if let Err(error) = self.sleep(stop, bell) {
                 log::error!("the manifests at {} cannot be waited for: {error}", self.path.display());
                 stop.wait(self.frequency);
@@ -135,23 +132,6 @@ impl<S: Fn(SourceUpdate)> FileActor<S> {
                 );
             }
             Err(_) => {}
-        }
-    }
-
-    fn report(&mut self) {
-        let (pods, problems) = self.manifests.result();
-        let before = self.sent.as_ref().map(|(_, problems)| problems.as_slice()).unwrap_or_default();
-        for problem in problems.iter().filter(|problem| !before.contains(problem)) {
-            log::warn!("manifest {}: {}", problem.origin, problem.message);
-        }
-        let is_same = self.sent.as_ref().is_some_and(|(old_pods, old_problems)| {
-            *old_problems == problems
-                && old_pods.len() == pods.len()
-                && old_pods.iter().zip(&pods).all(|(old, new)| Arc::ptr_eq(old, new))
-        });
-        if !is_same {
-            self.sent = Some((pods.clone(), problems.clone()));
-            (self.send)(SourceUpdate { source: SourceKind::File, pods, problems });
         }
     }
 

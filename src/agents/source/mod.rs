@@ -7,6 +7,8 @@
 pub mod decode;
 pub mod file;
 pub mod folder;
+pub mod http;
 pub mod identity;
 pub mod manifest;
+pub mod outbox;
 pub mod watch;
