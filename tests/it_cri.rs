@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use expect_test::expect;
 use ferrolet::api::runtime::{
-    ContainerSpec, ContainerState, ImageSpec, NamespaceMode, Namespaces, RegistryAuth, Resources, SandboxSecurity,
-    SandboxSpec, SandboxState,
+    ContainerSpec, ContainerState, ImageSpec, Mount, NamespaceMode, Namespaces, RegistryAuth, Resources,
+    SandboxSecurity, SandboxSpec, SandboxState,
 };
 use ferrolet::api::runtime_info::{CgroupDriver, ContainerEventKind, ContainerFilter, Life, StreamOptions};
 use ferrolet::cri::{Client, CriError};
@@ -104,6 +104,38 @@ fn a_pod_lives_and_dies() {
         RemoveContainer default/web app
     "#]]
     .assert_eq(&(fake.changes()[..6].join("\n") + "\n"));
+}
+
+#[test]
+fn a_container_leaves_its_log_and_its_last_words() {
+    let fake = FakeCri::start();
+    fake.add_image("busybox");
+    let behaviour = Behaviour {
+        exit: Some((Duration::from_millis(1), 1)),
+        termination_message: "out of fuel".into(),
+        ..Default::default()
+    };
+    fake.behave("app", behaviour);
+    let folder = tempfile::tempdir().expect("a folder");
+    let spec = SandboxSpec { log_directory: folder.path().display().to_string(), ..pod("web") };
+    let words = folder.path().join("words");
+    let mut app = container(&spec, "app");
+    app.annotations.insert("io.kubernetes.container.terminationMessagePath".into(), "/dev/words".into());
+    app.mounts.push(Mount {
+        container_path: "/dev/words".into(),
+        host_path: words.display().to_string(),
+        ..Default::default()
+    });
+    let client = client(&fake, LONG);
+    let sandbox = client.run_pod_sandbox(&spec, &NEVER).expect("a sandbox");
+    let id = client.create_container(&sandbox, &app, &spec, &NEVER).expect("a container");
+    client.start_container(&id, &NEVER).expect("started");
+    fake.wait_for("its end", |state| state.containers.values().all(|it| it.exit_code == 1));
+    let status = client.container_status(&id, &NEVER).expect("its status");
+    let log = std::fs::read_to_string(status.log_path).expect("a log");
+    assert_eq!(log.lines().map(|line| &line[31..]).collect::<Vec<_>>(), ["stdout F app started", "stdout F app ended"]);
+    assert_eq!(std::fs::read_to_string(words).expect("its words"), "out of fuel");
+    assert_eq!(status.mounts, app.mounts);
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! sandbox takes its containers along. It never runs a process.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ferrolet::cri::proto;
@@ -352,6 +354,7 @@ impl State {
         container.started_at = time;
         let exits = behaviour.exit.is_some();
         container.exits_at = behaviour.exit.map(|(after, code)| (now + after, code));
+        self.write_log(id, "started");
         self.container_event(id, proto::ContainerEventType::CONTAINER_STARTED_EVENT);
         if exits {
             self.tick(now);
@@ -378,7 +381,22 @@ impl State {
                 let _ = std::fs::write(&mount.host_path, &message);
             }
         }
+        self.write_log(id, "ended");
         self.container_event(id, proto::ContainerEventType::CONTAINER_STOPPED_EVENT);
+    }
+
+    /// Adds a line to a container's log, in the form all runtimes use, if the agent made the log folder.
+    fn write_log(&self, id: &str, line: &str) {
+        let Some(container) = self.containers.get(id) else { return };
+        let folder = self.sandboxes.get(&container.sandbox_id).map(|sandbox| sandbox.config.log_directory.as_str());
+        let Some(folder) = folder.map(Path::new).filter(|folder| folder.is_absolute() && folder.is_dir()) else {
+            return;
+        };
+        let path = folder.join(&container.config.log_path);
+        let _ = path.parent().map(std::fs::create_dir_all);
+        if let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) {
+            let _ = writeln!(file, "2026-11-30T06:44:21.153863751Z stdout F {} {line}", container.name());
+        }
     }
 
     /// Ends the containers whose time has come; true if there were any.
