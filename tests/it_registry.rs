@@ -118,74 +118,74 @@ fn refusals_are_those_of_real_registries() {
         Fault::Status(401),
         "",
         expect![[r#"
-        HTTP/1.1 401 status
-        Content-Length: 72
-        Connection: close
-        Content-Type: application/json
-        WWW-Authenticate: Basic realm="registry"
-        {"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#]],
+            HTTP/1.1 401 Unauthorized
+            Content-Length: 72
+            Connection: close
+            Content-Type: application/json
+            WWW-Authenticate: Basic realm="registry"
+            {"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#]],
     );
     check(
         Fault::Status(404),
         "",
         expect![[r#"
-        HTTP/1.1 404 status
-        Content-Length: 69
-        Connection: close
-        Content-Type: application/json
-        {"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#]],
+            HTTP/1.1 404 Not Found
+            Content-Length: 69
+            Connection: close
+            Content-Type: application/json
+            {"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#]],
     );
     check(
         Fault::Status(429),
         "",
         expect![[r#"
-        HTTP/1.1 429 status
-        Content-Length: 89
-        Connection: close
-        Content-Type: application/json
-        Retry-After: 1
-        {"errors":[{"code":"TOOMANYREQUESTS","message":"you have reached your pull rate limit"}]}"#]],
+            HTTP/1.1 429 Too Many Requests
+            Content-Length: 89
+            Connection: close
+            Content-Type: application/json
+            Retry-After: 1
+            {"errors":[{"code":"TOOMANYREQUESTS","message":"you have reached your pull rate limit"}]}"#]],
     );
     check(
         Fault::Status(500),
         "",
         expect![[r#"
-        HTTP/1.1 500 status
-        Content-Length: 59
-        Connection: close
-        Content-Type: application/json
-        {"errors":[{"code":"UNKNOWN","message":"something broke"}]}"#]],
+            HTTP/1.1 500 Internal Server Error
+            Content-Length: 59
+            Connection: close
+            Content-Type: application/json
+            {"errors":[{"code":"UNKNOWN","message":"something broke"}]}"#]],
     );
     check(
         Fault::WrongManifests,
         "",
         expect![[r#"
-        HTTP/1.1 200 status
-        Content-Length: 7
-        Connection: close
-        Content-Type: application/vnd.oci.image.manifest.v1+json
-        no json"#]],
+            HTTP/1.1 200 OK
+            Content-Length: 7
+            Connection: close
+            Content-Type: application/vnd.oci.image.manifest.v1+json
+            no json"#]],
     );
     check(
         Fault::Login("ann", "secret"),
         "",
         expect![[r#"
-        HTTP/1.1 401 status
-        Content-Length: 72
-        Connection: close
-        Content-Type: application/json
-        WWW-Authenticate: Basic realm="registry"
-        {"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#]],
+            HTTP/1.1 401 Unauthorized
+            Content-Length: 72
+            Connection: close
+            Content-Type: application/json
+            WWW-Authenticate: Basic realm="registry"
+            {"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#]],
     );
     check(
         Fault::Login("ann", "secret"),
         "Authorization: Basic YW5uOnNlY3JldA==\r\n",
         expect![[r#"
-        HTTP/1.1 200 status
-        Content-Length: 397
-        Connection: close
-        Content-Type: application/vnd.oci.image.manifest.v1+json
-        the manifest"#]],
+            HTTP/1.1 200 OK
+            Content-Length: 397
+            Connection: close
+            Content-Type: application/vnd.oci.image.manifest.v1+json
+            the manifest"#]],
     );
 }
 

@@ -7,6 +7,7 @@ mod fakes;
 mod harness;
 mod it_cri;
 mod it_cri_faults;
+mod it_pull;
 mod it_registry;
 mod program;
 mod tidy;

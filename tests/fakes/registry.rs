@@ -34,7 +34,7 @@ pub(crate) enum Fault {
     CutBlobs(usize),
     /// Blobs have their right length and other bytes.
     WrongBlobs,
-    /// Manifests are no JSON.
+    /// Every manifest is there, and no JSON.
     WrongManifests,
     /// Every request needs this user and password.
     Login(&'static str, &'static str),
@@ -271,7 +271,7 @@ fn unauthorized() -> Answer {
 }
 
 fn answer(request: &Request, fault: &Fault, state: &State) -> Answer {
-    // Mirrors are asked with the name of the registry they stand for.
+    // `?ns=` tells a mirror which registry it stands for.
     let path = request.path.split('?').next().unwrap_or_default();
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
         return Answer::error(405, "UNSUPPORTED", "this registry is read only");
@@ -282,10 +282,10 @@ fn answer(request: &Request, fault: &Fault, state: &State) -> Answer {
     }
     if let Some((repository, reference)) = rest.split_once("/manifests/") {
         let key = (repository.to_owned(), reference.to_owned());
-        let Some(manifest) = state.manifests.get(&key) else {
+        let wrong = (*fault == Fault::WrongManifests).then(|| b"no json".to_vec());
+        let Some(body) = wrong.or_else(|| state.manifests.get(&key).cloned()) else {
             return Answer::error(404, "MANIFEST_UNKNOWN", "manifest unknown");
         };
-        let body = if *fault == Fault::WrongManifests { b"no json".to_vec() } else { manifest.clone() };
         let digest = super::registry_image::digest(&body);
         let headers = vec![("Content-Type", MANIFEST_TYPE.to_owned()), ("Docker-Content-Digest", digest)];
         return Answer { status: 200, headers, body };
@@ -309,14 +309,28 @@ fn answer(request: &Request, fault: &Fault, state: &State) -> Answer {
 
 fn write_head(mut stream: &TcpStream, answer: &Answer) -> io::Result<()> {
     let mut head = format!(
-        "HTTP/1.1 {} status\r\nContent-Length: {}\r\nConnection: close\r\nDocker-Distribution-Api-Version: registry/2.0\r\n",
+        "HTTP/1.1 {} {}\r\nContent-Length: {}\r\nConnection: close\r\nDocker-Distribution-Api-Version: registry/2.0\r\n",
         answer.status,
+        reason_phrase(answer.status),
         answer.body.len()
     );
     for (name, value) in &answer.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     stream.write_all(format!("{head}\r\n").as_bytes())
+}
+
+fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        206 => "Partial Content",
+        401 => "Unauthorized",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        _ => "Status",
+    }
 }
 
 fn write_body(mut stream: &TcpStream, body: &[u8], fault: &Fault, shared: &Shared) -> io::Result<()> {
