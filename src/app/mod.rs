@@ -6,6 +6,7 @@
 mod adapters;
 mod facts;
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::agents::images::{PullLimits, Puller};
 use crate::agents::pleg::{PlegHandle, PlegSettings};
 use crate::agents::pod_worker::{Tools, WorkerPool, WorkerPoolSettings};
 use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
+use crate::agents::source::http::{HttpSourceConfig, HttpSourceHandle};
 use crate::agents::store::StoreHandle;
 use crate::api::PodUid;
 use crate::config::Loaded;
@@ -30,6 +32,8 @@ use crate::host::facts::MachineFacts;
 use crate::host::mounts::MOUNT_TABLE;
 use crate::host::pod_dirs::PodDirs;
 use crate::msg::{NodeView, SourceKind, ToStore};
+use crate::server::health::{Check, Checks, HealthServer};
+use crate::server::local::{self, LocalServer, LocalTools};
 use crate::store::Store;
 use crate::sync_loop::{Inbox, LoopCounters, Outbox, Ping, SyncLoop};
 use crate::util::heartbeat::Heartbeat;
@@ -187,7 +191,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     } else {
         let settings = FileSourceConfig {
             path: PathBuf::from(&config.static_pod_path),
-            node_name,
+            node_name: node_name.clone(),
             frequency: config.file_check_frequency.to_std(),
         };
         let sender = source_sender.clone();
@@ -196,14 +200,49 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         Some(FileSourceHandle::spawn(settings, send).context("start the file source")?)
     };
 
-    drop(ping_sender);
+    let http_source = if config.static_pod_url.is_empty() {
+        None
+    } else {
+        let settings = HttpSourceConfig {
+            url: config.static_pod_url.clone(),
+            headers: config.static_pod_url_header.clone(),
+            node_name,
+            frequency: config.http_check_frequency.to_std(),
+        };
+        let sender = source_sender.clone();
+        let send = move |update| drop(sender.send(update));
+        Some(HttpSourceHandle::spawn(settings, send).context("start the URL source")?)
+    };
+
+    let checks: Checks = Arc::new([
+        Check::ping(),
+        // A full channel means that the loop turns no more: the answer will not come.
+        Check::sync_loop(move |answer| ping_sender.try_send(Ping(answer)).is_ok()),
+        Check::pleg(relisted, Arc::clone(&view)),
+    ]);
+    let health = match health_address(&config)? {
+        None => None,
+        Some(address) => Some(HealthServer::start(address, Arc::clone(&checks)).context("start the health server")?),
+    };
+    let socket = if root_dir == Path::new("/var/lib/kubelet") {
+        PathBuf::from(local::DEFAULT_PATH)
+    } else {
+        root_dir.join("ferrolet").join(local::FILE_NAME)
+    };
+    let tools_server = LocalServer::start(&socket, LocalTools { view, client, checks })
+        .inspect_err(|error| log::error!("ferrolet ps and the other tools will not work: {error}"))
+        .ok();
+
     while signals.wait().context("wait for signals")? == Told::Reload {
         log::info!("SIGHUP: nothing is reloaded by this version, restart the agent to read its configuration again");
     }
     log::info!("the agent was told to end; containers go on");
 
     // Sources first, the loop next, then what serves it; the store last, so that it holds the newest.
+    drop(tools_server);
+    drop(health);
     drop(file_source);
+    drop(http_source);
     drop(source_sender);
     let _told = stop_sender.send(());
     loop_thread.join();
@@ -211,6 +250,16 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     drop(pleg);
     drop(store);
     Ok(())
+}
+
+/// Where /healthz is served; `None` when the port is 0.
+fn health_address(config: &crate::config::KubeletConfiguration) -> anyhow::Result<Option<SocketAddr>> {
+    let port = u16::try_from(config.healthz_port).context("healthzPort")?;
+    if port == 0 {
+        return Ok(None);
+    }
+    let ip: IpAddr = config.healthz_bind_address.parse().context("healthzBindAddress")?;
+    Ok(Some(SocketAddr::new(ip, port)))
 }
 
 fn longest_backoff(config: &crate::config::KubeletConfiguration) -> Duration {
