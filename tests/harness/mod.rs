@@ -7,11 +7,11 @@
 
 #![allow(dead_code, reason = "a harness offers more than the tests of one day use")]
 
-mod agent;
+pub(crate) mod agent;
 mod node;
 pub(crate) mod wait;
 
-mod tests;
+pub(crate) mod tests;
 
 #[allow(unused_imports, reason = "see above")]
 pub(crate) use agent::Agent;

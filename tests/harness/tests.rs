@@ -43,7 +43,7 @@ fn wait_for_greeting(port: u16) {
 }
 
 /// What is to be seen of a node from outside of it: bridge, cgroups, mounts, rules.
-fn traces(name: &str, folder: &Path) -> String {
+pub(crate) fn traces(name: &str, folder: &Path) -> String {
     let script = r#"
         ip -o link show "$0" 2>/dev/null
         iptables-save -t nat | grep -F "name: \\\"$0\\\""
@@ -51,7 +51,7 @@ fn traces(name: &str, folder: &Path) -> String {
         grep -F "$1" /proc/mounts
         grep -alF -f - /proc/[0-9]*/cmdline <<<"$1" | grep -v "/$$/"
         ls /var/lib/cni/results | grep -F "$0"
-        ls -d "$1"
+        ls -d "$1" 2>/dev/null
     "#;
     let output = Command::new("bash").args(["-c", script, name]).arg(folder).output().expect("start bash");
     String::from_utf8_lossy(&output.stdout).into_owned()
