@@ -4,6 +4,7 @@
 //! "Tests", tells what each ring is for. Unit tests stand beside the code and not here.
 
 mod fakes;
+mod first_minute;
 mod harness;
 mod it_cri;
 mod it_cri_faults;
