@@ -7,11 +7,20 @@ use std::path::Path;
 use std::process::ExitCode;
 
 mod agent;
+mod client;
 mod config;
+mod describe;
+mod exec;
 mod help;
+mod logs;
+mod ps;
+#[cfg(test)]
+mod samples;
+mod table;
 #[cfg(test)]
 mod tests;
 mod version;
+mod why;
 
 /// A subcommand. To add one, write `src/cli/NAME.rs` with `pub(super) fn run(args: Vec<OsString>) -> ExitCode` and add a row.
 pub struct Tool {
@@ -27,6 +36,36 @@ pub struct Tool {
 
 /// Every subcommand, in the order of the help.
 pub const TOOLS: &[Tool] = &[
+    Tool {
+        name: "ps",
+        arguments: "[-n NAMESPACE] [-o wide|json|yaml]",
+        about: "List the pods of this node.",
+        run: ps::run,
+    },
+    Tool {
+        name: "describe",
+        arguments: "POD [-o json|yaml]",
+        about: "Tell all that is known of a pod.",
+        run: describe::run,
+    },
+    Tool {
+        name: "why",
+        arguments: "[POD] [-o json|yaml]",
+        about: "Say in plain words what a pod waits for.",
+        run: why::run,
+    },
+    Tool {
+        name: "logs",
+        arguments: "[-f] [-p] [--tail N] [--since SPAN] [--timestamps] POD [-c CONTAINER]",
+        about: "Print what a container printed.",
+        run: logs::run,
+    },
+    Tool {
+        name: "exec",
+        arguments: "POD [-c CONTAINER] -- COMMAND...",
+        about: "Run a command in a container and pass its exit code on.",
+        run: exec::run,
+    },
     Tool {
         name: "config",
         arguments: "[agent flags]",

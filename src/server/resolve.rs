@@ -8,6 +8,7 @@ use super::wire::{Failure, FailureKind};
 use crate::api::ContainerId;
 use crate::api::pod;
 use crate::api::runtime::{ContainerState, RuntimeContainer};
+use crate::api::v1::Pod;
 use crate::msg::{NodeView, PodView};
 
 /// Most candidates that are told.
@@ -69,32 +70,47 @@ pub fn find_pod(view: &NodeView, word: &str) -> Result<Arc<PodView>, Failure> {
     }
 }
 
-/// The name of the container that is meant: the one named (which must be part of the pod), else the
-/// pod's default one.
+/// The name of the container of `view` that is meant; see [`choose_container`].
 ///
 /// # Errors
 /// There is no such container.
 pub fn container_name(view: &PodView, word: &str) -> Result<String, Failure> {
-    let spec = view.pod.as_deref();
-    let mut names: Vec<String> =
-        spec.iter().flat_map(|pod| pod::all_containers(pod)).map(|(_, container)| container.name.clone()).collect();
-    for container in view.runtime.iter().flat_map(|runtime| &runtime.containers) {
-        if !names.contains(&container.name) {
-            names.push(container.name.clone());
+    let running = view.runtime.iter().flat_map(|runtime| &runtime.containers).map(|c| c.name.as_str());
+    choose_container(view.pod.as_deref(), running, &view.name.name, word)
+}
+
+/// The name of the container that is meant by `word`: that very one, which must be part of the pod's spec
+/// or among those that the runtime has, or for an empty word the pod's default one.
+///
+/// # Errors
+/// There is no such container.
+pub fn choose_container<'a>(
+    spec: Option<&Pod>,
+    in_runtime: impl Iterator<Item = &'a str>,
+    pod_name: &str,
+    word: &str,
+) -> Result<String, Failure> {
+    let wanted = spec.into_iter().flat_map(pod::all_containers).map(|(_, container)| container.name.clone());
+    let mut names: Vec<String> = wanted.collect();
+    for name in in_runtime {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
         }
     }
     if word.is_empty() {
         let marked = spec.and_then(|pod| pod::annotation(pod, DEFAULT_CONTAINER));
         let marked = marked.filter(|name| names.iter().any(|n| n == name));
         let first = spec.and_then(|pod| pod::app_containers(pod).first()).map(|container| container.name.as_str());
-        return marked.or(first).map(ToOwned::to_owned).or_else(|| names.first().cloned()).ok_or_else(|| {
-            failure(FailureKind::NotFound, format!("pod {} has no containers that are known", view.name.name))
-        });
+        return marked
+            .or(first)
+            .map(ToOwned::to_owned)
+            .or_else(|| names.first().cloned())
+            .ok_or_else(|| failure(FailureKind::NotFound, format!("pod {pod_name} has no containers that are known")));
     }
     if names.iter().any(|name| name == word) {
         return Ok(word.to_owned());
     }
-    let message = format!("pod {} has no container {word:?}; it has {}", view.name.name, names.join(", "));
+    let message = format!("pod {pod_name} has no container {word:?}; it has {}", names.join(", "));
     Err(failure(FailureKind::NotFound, message))
 }
 
@@ -116,5 +132,7 @@ pub fn running_container(view: &PodView, name: &str) -> Result<ContainerId, Fail
     Err(failure(FailureKind::NotRunning, message))
 }
 
+#[cfg(test)]
+pub(crate) mod samples;
 #[cfg(test)]
 mod tests;

@@ -189,6 +189,7 @@ pub struct PodDetails {
 #[serde(rename_all = "camelCase", default)]
 pub struct EventDetails {
     /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
     pub type_: String,
     /// One word.
     pub reason: String,

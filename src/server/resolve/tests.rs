@@ -1,24 +1,10 @@
 //! Tests of how pods and containers are found.
 
+use super::samples::{container, pod};
 use super::*;
 use crate::api::runtime::{Exit, RuntimePod};
 use crate::api::v1::{Container, Pod, PodSpec};
-use crate::api::{PodName, PodUid};
 use expect_test::{Expect, expect};
-
-fn pod(uid: &str, namespace: &str, name: &str, stage: &str) -> PodView {
-    PodView {
-        uid: PodUid::from(uid),
-        name: PodName { namespace: namespace.to_owned(), name: name.to_owned() },
-        pod: None,
-        status: Arc::default(),
-        stage: stage.to_owned(),
-        runtime: None,
-        plan: Vec::new(),
-        waits_for: "waits for the image".to_owned(),
-        events: Vec::new(),
-    }
-}
 
 fn node(pods: Vec<PodView>) -> NodeView {
     let pods = pods.into_iter().map(|pod| (pod.uid.clone(), Arc::new(pod))).collect();
@@ -80,27 +66,6 @@ fn many_candidates_are_cut() {
     let view = node((0..40).map(|n| pod(&format!("u{n}"), "default", &format!("web-{n}"), "Active")).collect());
     let failure = find_pod(&view, "web").expect_err("many");
     assert!(failure.message.ends_with("and 30 more"), "{}", failure.message);
-}
-
-fn container(name: &str, attempt: u32, state: ContainerState) -> RuntimeContainer {
-    RuntimeContainer {
-        id: format!("{name}-{attempt}").into(),
-        sandbox_id: "sandbox".to_owned().into(),
-        name: name.to_owned(),
-        attempt,
-        state,
-        created_at: 0,
-        image: String::new(),
-        image_id: String::new(),
-        image_ref: String::new(),
-        log_path: String::new(),
-        labels: Default::default(),
-        annotations: Default::default(),
-        mounts: Vec::new(),
-        user: None,
-        resources: None,
-        stop_signal: String::new(),
-    }
 }
 
 fn check_container(word: &str, annotation: Option<&str>, expect: Expect) {
