@@ -13,6 +13,5 @@ pub(crate) mod wait;
 
 pub(crate) mod tests;
 
-#[allow(unused_imports, reason = "see above")]
 pub(crate) use agent::Agent;
 pub(crate) use node::{Containerd, Node};

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use serde_json::json;
 
 use super::{
-    Containerd, Node,
+    Agent, Containerd, Node,
     agent::{free_port, get},
     wait,
 };
@@ -84,4 +84,55 @@ fn a_pod_on_the_distributions_containerd_leaves_nothing() {
 #[test]
 fn a_pod_on_containerd_2_leaves_nothing() {
     a_pod_runs_and_leaves_nothing(Containerd::Two);
+}
+
+/// The manifest of a pod that greets on `port` of loopback.
+pub(crate) fn web_manifest(greeting: &str, port: u16) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "web" },
+        "spec": { "terminationGracePeriodSeconds": 2, "containers": [{
+            "name": "web",
+            "image": "localhost/ferrolet/web:1",
+            "env": [{ "name": "GREETING", "value": greeting }],
+            "ports": [{ "containerPort": 8080, "hostIP": "127.0.0.1", "hostPort": port }],
+        }] },
+    })
+    .to_string()
+}
+
+fn the_agent_keeps_a_pod(kind: Containerd) {
+    let node = Node::start(kind);
+    let port = free_port();
+    let agent = Agent::start(&node);
+    agent.put_manifest("web.yaml", &web_manifest("good morning", port));
+    wait_for_greeting(port);
+    let ids = || node.containers(&[]).into_iter().map(|container| container["id"].clone()).collect::<Vec<_>>();
+    let before = ids();
+
+    agent.kill();
+    wait_for_greeting(port);
+    let agent = Agent::start(&node);
+    wait::holds("the same container", Duration::from_secs(2), || {
+        let now = ids();
+        if now == before { Ok(()) } else { Err(format!("was {before:?} and is {now:?}")) }
+    });
+
+    agent.remove_manifest("web.yaml");
+    wait::until("an empty node", Duration::from_secs(15), || match ids().len() {
+        0 => Ok(()),
+        count => Err(format!("{count} containers")),
+    });
+    assert!(agent.terminate().success(), "SIGTERM ends the agent well");
+}
+
+#[test]
+fn the_agent_keeps_a_pod_on_the_distributions_containerd() {
+    the_agent_keeps_a_pod(Containerd::System);
+}
+
+#[test]
+fn the_agent_keeps_a_pod_on_containerd_2() {
+    the_agent_keeps_a_pod(Containerd::Two);
 }
