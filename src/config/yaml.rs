@@ -84,6 +84,24 @@ pub enum YamlError {
     },
 }
 
+/// How many brackets may be open at once for each level of depth that is allowed.
+const BRACKETS_PER_LEVEL: usize = 16;
+
+/// The most brackets that are open at once, wherever they stand.
+fn open_brackets(text: &str) -> usize {
+    let mut most = 0_usize;
+    let mut open = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => continue,
+        }
+        most = most.max(open);
+    }
+    most
+}
+
 /// Reads the first document of a YAML or JSON text.
 ///
 /// A text that starts with `{` is read as JSON first, as the Kubernetes tools do, and as YAML when that fails.
@@ -101,6 +119,10 @@ pub fn yaml_to_json(text: &[u8], limits: &Limits) -> Result<Document, YamlError>
     let marks = text.bytes().filter(|byte| b",[{:-?".contains(byte)).count();
     if marks > limits.max_nodes.saturating_mul(4) {
         return Err(YamlError::TooManyNodes { limit: limits.max_nodes });
+    }
+    // Its time grows with the square of open brackets. Brackets in texts count as well, hence the room for them.
+    if open_brackets(text) > limits.max_depth.saturating_mul(BRACKETS_PER_LEVEL) {
+        return Err(YamlError::TooDeep { limit: limits.max_depth });
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if !text.trim_start().starts_with('{') {

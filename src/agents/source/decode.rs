@@ -480,11 +480,12 @@ mod tests {
             }
             text
         };
-        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        let deep = format!("{}{}", "[".repeat(300_000), "]".repeat(300_000));
         let half = &POD.as_bytes()[..POD.len() - 12];
         for (what, text) in [
             ("alias bomb", bomb.into_bytes()),
             ("nested lists", deep.into_bytes()),
+            ("open brackets", b"{\"a\":".repeat(100_000)),
             ("truncated", half.to_vec()),
             ("not UTF-8", [POD.as_bytes(), b"# \xff\xfe\n"].concat()),
             ("ten megabytes", [POD.as_bytes(), &b"# padding\n".repeat(1 << 20)].concat()),
