@@ -48,9 +48,8 @@ pub fn fill_defaults(pod: &mut Pod) {
     let host_network = spec.host_network == Some(true);
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         fill_container(container);
-        if let Some(resources) = &mut container.resources {
-            requests_from_limits(resources);
-        }
+        // Never absent in the API, if empty.
+        requests_from_limits(container.resources.get_or_insert_default());
         if host_network {
             container.ports.iter_mut().flatten().for_each(fill_host_port);
         }
@@ -376,7 +375,7 @@ mod tests {
     fn the_smallest_pod_becomes_what_the_api_server_stores() {
         let expect = json!({
             "containers": [{
-                "name": "c", "image": "busybox", "imagePullPolicy": "Always",
+                "name": "c", "image": "busybox", "imagePullPolicy": "Always", "resources": {},
                 "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
             }],
             "dnsPolicy": "ClusterFirst", "enableServiceLinks": true, "restartPolicy": "Always",
@@ -390,7 +389,7 @@ mod tests {
         let spec = json!({
             "containers": [{
                 "name": "c", "image": "busybox", "imagePullPolicy": "Never", "terminationMessagePath": "/m",
-                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "terminationMessagePolicy": "FallbackToLogsOnError", "resources": {},
                 "ports": [{"containerPort": 1, "protocol": "UDP", "hostPort": 7}],
                 "livenessProbe": {"timeoutSeconds": 2, "periodSeconds": 3, "successThreshold": 1, "failureThreshold": 5,
                     "httpGet": {"path": "/x", "port": 1, "scheme": "HTTPS"}},
