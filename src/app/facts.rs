@@ -5,6 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::agents::pod_worker::IdRanges;
 use crate::api::Quantity;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::qos::{self, CgroupFacts};
@@ -155,6 +156,12 @@ pub(super) fn node_facts(
         thermal_throttle_cpus: machine.thermal_throttle_cpus.clone(),
         handlers: runtime.handlers.clone(),
     }
+}
+
+/// User namespaces: how many ids a pod gets, and for how many pods there are ranges.
+pub(super) fn id_ranges(config: &KubeletConfiguration) -> IdRanges {
+    let per_pod = config.user_namespaces.as_ref().and_then(|u| u.ids_per_pod).unwrap_or(65536);
+    IdRanges { per_pod: u32::try_from(per_pod).unwrap_or(65536), pods: u32::try_from(config.max_pods).unwrap_or(0) }
 }
 
 fn swap_controller(version: qos::CgroupVersion) -> bool {

@@ -101,8 +101,17 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     if !config.static_pod_url.is_empty() {
         sources.push(SourceKind::Http);
     }
+    if flags.kubeconfig.is_some() {
+        // Its pods may run here from before: a source that never speaks keeps them from being ended.
+        log::warn!(
+            "--kubeconfig: this version talks to no API server; pods that came from it go on and are left alone"
+        );
+        sources.push(SourceKind::Api);
+    }
     if sources.is_empty() {
-        log::warn!("there is no source of pods: set staticPodPath or staticPodURL");
+        log::warn!(
+            "there is no source of pods, so none is started and none is ended: set staticPodPath or staticPodURL"
+        );
     }
 
     let runtime = facts::RuntimeFacts::ask(&client);
@@ -175,6 +184,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         cgroups,
         pod_pids_limit: config.pod_pids_limit,
         resolv_conf: config.resolv_conf.clone(),
+        id_ranges: facts::id_ranges(&config),
+        view: Arc::clone(&view),
         images: Box::new(Puller::new(Box::new(client.clone()), pull_limits)),
         http: Box::new(adapters::HookHttp::new()),
     });
@@ -182,7 +193,10 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let pool_settings = WorkerPoolSettings { max: 2 * max_pods + SPARE_WORKERS, idle: Duration::from_secs(10) };
     let pool = WorkerPool::start(tools, pool_settings, works, worker_sender).context("start the pod workers")?;
 
-    let pleg_settings = PlegSettings::default();
+    let pleg_settings = PlegSettings {
+        relist_with_events: config.sync_frequency.to_std().max(Duration::from_secs(1)),
+        ..PlegSettings::default()
+    };
     let pleg = PlegHandle::start(client.clone(), pleg_settings, pleg_asked, pleg_sender, Arc::clone(&relisted))
         .context("start PLEG")?;
 
@@ -278,6 +292,9 @@ fn cgroup_tree(config: &crate::config::KubeletConfiguration) -> anyhow::Result<O
             );
         }
         log::warn!("this machine has cgroup v1, which Kubernetes no longer develops: move to cgroup v2");
+    }
+    if tree.version() == CgroupVersion::V1 && config.single_process_oom_kill == Some(false) {
+        bail!("singleProcessOOMKill: false needs cgroup v2, this machine has cgroup v1: leave it unset");
     }
     for controller in tree.missing_controllers() {
         log::warn!("the kernel has no cgroup controller {controller}: its limits are not enforced");

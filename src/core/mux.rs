@@ -36,9 +36,10 @@ impl Mux {
         Self { sets: sources.iter().map(|kind| (*kind, None)).collect(), ..Self::default() }
     }
 
-    /// Whether every configured source has spoken.
+    /// Whether every configured source has spoken. Without any source nobody ever says what is wanted,
+    /// which is silence too: an agent that was started without its configuration ends no pod.
     pub fn all_ready(&self) -> bool {
-        self.sets.values().all(Option::is_some)
+        !self.sets.is_empty() && self.sets.values().all(Option::is_some)
     }
 
     /// The sources that have not spoken yet.
@@ -159,6 +160,11 @@ mod tests {
         assert!(!mux.all_ready());
         assert_eq!(mux.silent(), ["http"]);
         assert!(mux.get(&PodUid::from("1")).is_some());
+    }
+
+    #[test]
+    fn a_node_without_sources_is_never_ready() {
+        assert!(!Mux::new(&[]).all_ready());
     }
 
     #[test]

@@ -11,8 +11,10 @@ mod prepare;
 mod run;
 mod start;
 mod stop;
+mod user_namespace;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::ImageSource;
@@ -20,6 +22,10 @@ use crate::core::spec::NodeFacts;
 use crate::cri::Client;
 use crate::host::cgroup::CgroupTree;
 use crate::host::pod_dirs::PodDirs;
+use crate::msg::NodeView;
+use crate::util::snapshot::Snapshot;
+
+pub use user_namespace::IdRanges;
 
 pub use pool::{WorkerPool, WorkerPoolSettings};
 
@@ -39,6 +45,10 @@ pub struct Tools {
     pub cgroups: Option<CgroupTree>,
     /// Most processes of a pod; -1 for no limit.
     pub pod_pids_limit: i64,
+    /// Ids for pods with a user namespace of their own.
+    pub id_ranges: IdRanges,
+    /// The node as it is, for what depends on all pods together.
+    pub view: Arc<Snapshot<NodeView>>,
     /// The file that `resolvConf` names; empty for none.
     pub resolv_conf: String,
     /// Gets images ready.

@@ -7,15 +7,15 @@ use super::Tools;
 use super::run::{Run, reason};
 use crate::api::pod::all_containers;
 use crate::api::runtime::ImageSpec;
-use crate::api::v1::DownwardAPIVolumeFile;
-use crate::core::qos::{self, QosClass};
+use crate::api::v1::{DownwardAPIVolumeFile, Pod};
+use crate::core::qos::{self, Overhead, QosClass};
 use crate::core::spec::VolumeSource;
 use crate::core::spec::downward::downward_files;
 use crate::host::HostError;
 use crate::host::cgroup::QosLevel;
 use crate::host::cgroup_values::CgroupValues;
 use crate::host::files::read_start;
-use crate::msg::{EventType, Reason};
+use crate::msg::{EventType, Reason, Step};
 use crate::volumes::{MountedVolume, PodInputs, VolumeContext, VolumeFile, mount_pod, unmount_pod};
 
 /// Largest resolv.conf that is read.
@@ -35,6 +35,9 @@ pub(super) fn prepare(run: &Run<'_>) -> Result<Prepared, Reason> {
     tools.dirs.ensure_logs(&work.name, &work.uid).map_err(|e| failed("log folder", &e))?;
     if let Some(cgroups) = &tools.cgroups {
         let level = qos_level(run);
+        if level == QosLevel::Burstable {
+            weigh_burstable(run);
+        }
         let values = pod_cgroup_values(run);
         cgroups.ensure_pod(level, &work.uid, &values).map_err(|e| {
             reason(
@@ -59,6 +62,23 @@ pub(super) fn prepare(run: &Run<'_>) -> Result<Prepared, Reason> {
     Ok(Prepared { volumes })
 }
 
+/// The burstable level weighs as much as all its pods ask for together.
+fn weigh_burstable(run: &Run<'_>) {
+    let Some(cgroups) = &run.tools.cgroups else { return };
+    let view = run.tools.view.get();
+    let others =
+        view.pods.values().filter(|p| p.uid != run.work.uid && p.stage == "Active").filter_map(|p| p.pod.as_deref());
+    let ends = run.work.steps.iter().any(|s| s.step == Step::ReleasePod);
+    let own = (!ends).then_some(run.work.pod.as_ref());
+    let burstable = others.chain(own).filter(|pod| qos::qos_class(pod) == QosClass::Burstable);
+    let cpu =
+        |pod: &Pod| qos::pod_requests(pod, Overhead::Included).get("cpu").map_or(0, |amount| amount.milli_value());
+    let shares = qos::milli_cpu_to_shares(burstable.map(cpu).fold(0, i64::saturating_add));
+    if let Err(error) = cgroups.ensure_level_shares(QosLevel::Burstable, shares) {
+        log::warn!("the burstable level keeps its old share: {}", crate::host::error::explain(&error));
+    }
+}
+
 /// Takes volumes and cgroup away.
 pub(super) fn release(run: &Run<'_>) -> Result<(), Reason> {
     let Run { tools, work, .. } = run;
@@ -77,6 +97,7 @@ pub(super) fn release(run: &Run<'_>) -> Result<(), Reason> {
             }
         }
     }
+    weigh_burstable(run);
     if problems.is_empty() { Ok(()) } else { Err(reason("FailedCleanup", problems.join("; "))) }
 }
 

@@ -3,9 +3,10 @@
 use crossbeam_channel::Sender;
 
 use super::prepare::Prepared;
-use super::{Tools, prepare, start, stop};
+use super::{Tools, prepare, start, stop, user_namespace};
+use crate::api::pod::has_user_namespace;
 use crate::api::runtime::SandboxSpec;
-use crate::core::spec::{SANDBOX_CONFIG_ERROR, SandboxInputs, sandbox_spec};
+use crate::core::spec::{SANDBOX_CONFIG_ERROR, SandboxInputs, UserNamespace, sandbox_spec};
 use crate::cri::CriError;
 use crate::msg::{
     EventType, FromWorker, OnFailure, PodEvent, PodWork, Reason, SandboxRef, Step, StepResult, WorkReport,
@@ -99,11 +100,12 @@ impl Run<'_> {
             return Ok(spec.clone());
         }
         let resolv_conf = prepare::resolv_conf(self.tools)?;
+        let user_namespace = self.user_namespace()?;
         let inputs = SandboxInputs {
             attempt,
             runtime_handler: runtime_handler(self.work),
             resolv_conf: resolv_conf.as_deref(),
-            user_namespace: None,
+            user_namespace: user_namespace.as_ref(),
         };
         let (spec, warnings) = sandbox_spec(&self.work.pod, &self.tools.facts, &inputs)
             .map_err(|error| reason(SANDBOX_CONFIG_ERROR, error.to_string()))?;
@@ -112,6 +114,16 @@ impl Run<'_> {
         }
         self.sandbox_spec = Some(spec.clone());
         Ok(spec)
+    }
+
+    /// The pod's own id ranges, if it asks for a user namespace.
+    pub(super) fn user_namespace(&self) -> Result<Option<UserNamespace>, Reason> {
+        if !has_user_namespace(&self.work.pod) {
+            return Ok(None);
+        }
+        user_namespace::range_of(&self.tools.dirs, self.tools.id_ranges, &self.work.uid)
+            .map(Some)
+            .map_err(|text| reason(SANDBOX_CONFIG_ERROR, text))
     }
 
     fn run_sandbox(&mut self, attempt: u32) -> Result<(), Reason> {

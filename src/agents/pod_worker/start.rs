@@ -146,6 +146,7 @@ fn config(
     let no_volumes = BTreeMap::new();
     let no_subpaths = BTreeMap::new();
     let env = EnvSources::default();
+    let user_namespace = run.user_namespace()?;
     let inputs = ContainerInputs {
         attempt,
         image: &ready.image,
@@ -157,7 +158,7 @@ fn config(
         etc_hosts: hosts.as_deref(),
         termination_log: message_file.as_deref(),
         target: None,
-        user_namespace: None,
+        user_namespace: user_namespace.as_ref(),
         env: &env,
     };
     let wanted = subpaths(pod, container, &tools.facts, &inputs).map_err(|e| failed(e.to_string()))?;

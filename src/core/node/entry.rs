@@ -178,8 +178,9 @@ impl Entry {
             Stage::Active => self.active_deadline(),
             _ => None,
         };
-        if self.is_busy() {
-            return active_deadline;
+        if let Work::Running { cancel, .. } = &self.work {
+            // Once the work was told to stop there is nothing to do but wait for its report.
+            return active_deadline.filter(|_| !cancel.is_cancelled());
         }
         [self.retry_at, self.wake_at, active_deadline].into_iter().flatten().min()
     }
