@@ -11,4 +11,5 @@ mod it_cri_faults;
 mod it_pull;
 mod it_registry;
 mod program;
+mod real;
 mod tidy;

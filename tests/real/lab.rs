@@ -1,0 +1,329 @@
+//! A node with an agent on it, and the eyes of a test: the agent's local socket and the runtime's own lists.
+//!
+//! Also how manifests are written here. Used from the thread of one test.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    time::Duration,
+};
+
+use ferrolet::api::runtime::{RuntimeContainer, RuntimePod};
+use ferrolet::cri::Client;
+use ferrolet::util::cancel::Cancel;
+use serde_json::{Value, json};
+
+use crate::harness::{Agent, Node, wait};
+
+/// How long a test waits for what a busy machine does in a few seconds.
+pub(super) const SOON: Duration = Duration::from_secs(40);
+
+/// A node with an agent, which can be killed and started again.
+pub(super) struct Lab<'node> {
+    pub(super) node: &'node Node,
+    pub(super) agent: Agent<'node>,
+    pub(super) runtime: Client,
+}
+
+impl<'node> Lab<'node> {
+    /// Starts an agent on the node, with the KubeletConfiguration changed by `change`.
+    pub(super) fn start_with(node: &'node Node, change: impl FnOnce(&mut Value)) -> Lab<'node> {
+        let runtime = Client::new(&node.endpoint(), None, Duration::from_secs(20)).expect("an endpoint");
+        Lab { node, agent: Agent::start_with(node, change), runtime }
+    }
+
+    /// The same with the harness' configuration.
+    pub(super) fn start(node: &'node Node) -> Lab<'node> {
+        Lab::start_with(node, |_| ())
+    }
+
+    /// Puts a pod's manifest into the folder, as `NAME.yaml`.
+    pub(super) fn put(&self, pod: &Value) {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        self.agent.put_manifest(&format!("{name}.yaml"), &pod.to_string());
+    }
+
+    /// Takes a pod's manifest away.
+    pub(super) fn remove(&self, name: &str) {
+        self.agent.remove_manifest(&format!("{name}.yaml"));
+    }
+
+    /// A folder of the node that containers get as `/shared`, see [`shared`].
+    pub(super) fn shared(&self) -> PathBuf {
+        self.node.path("shared")
+    }
+
+    /// The lines of a file in `/shared`; none if it is not there.
+    pub(super) fn lines(&self, file: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.shared().join(file)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// All that the agent knows, as its local socket tells it: lines with `node`, `pod` or `end`.
+    fn view(&self) -> Result<Vec<Value>, String> {
+        let socket = self.agent.root_dir().join("ferrolet/ferrolet.sock");
+        let told = ask(&socket, r#"{"pods":{}}"#).map_err(|err| format!("{}: {err}", socket.display()))?;
+        if !told.iter().any(|line| line.get("end").is_some()) {
+            return Err(format!("the answer was cut off after {} lines", told.len()));
+        }
+        Ok(told)
+    }
+
+    /// All pods that the agent knows.
+    pub(super) fn pods(&self) -> Result<Vec<Value>, String> {
+        let told = self.view()?;
+        Ok(told.into_iter().filter_map(|mut line| line.get_mut("pod").map(Value::take)).collect())
+    }
+
+    /// What the agent could not use of a manifest file; empty if nothing is wrong with it.
+    pub(super) fn problem_of(&self, file: &str) -> Result<String, String> {
+        let origin = self.node.path("manifests").join(file).display().to_string();
+        let told = self.view()?;
+        let problems = told.iter().filter_map(|line| line["node"]["problems"].as_array()).flatten();
+        let messages = problems.filter(|problem| problem["origin"] == origin.as_str());
+        Ok(messages.filter_map(|problem| problem["message"].as_str()).collect::<Vec<_>>().join("; "))
+    }
+
+    /// One pod, by its name in the manifest. When two lives of a name overlap, the one that is not on its way out.
+    pub(super) fn pod(&self, name: &str) -> Result<Value, String> {
+        let full = format!("{name}-node");
+        let mut found: Vec<Value> = self.pods()?.into_iter().filter(|pod| pod["name"] == full.as_str()).collect();
+        found.sort_by_key(|pod| pod["stage"] == "Active");
+        found.pop().ok_or_else(|| format!("the agent has no pod {full}"))
+    }
+
+    /// Waits until `look` has what it wants of a pod.
+    #[track_caller]
+    pub(super) fn wait_pod<T>(&self, name: &str, what: &str, look: impl Fn(&Value) -> Option<T>) -> T {
+        self.wait_pod_within(name, what, SOON, look)
+    }
+
+    /// The same with a deadline of its own.
+    #[track_caller]
+    pub(super) fn wait_pod_within<T>(
+        &self,
+        name: &str,
+        what: &str,
+        within: Duration,
+        look: impl Fn(&Value) -> Option<T>,
+    ) -> T {
+        wait::until(&format!("pod {name}: {what}"), within, || {
+            let pod = self.pod(name)?;
+            look(&pod).ok_or_else(|| story(&pod))
+        })
+    }
+
+    /// Waits for a phase.
+    #[track_caller]
+    pub(super) fn wait_phase(&self, name: &str, phase: &str) -> Value {
+        self.wait_pod(name, phase, |pod| (pod["status"]["phase"] == phase).then(|| pod.clone()))
+    }
+
+    /// Waits until every container of a pod runs (or is done, in a pod with init containers).
+    #[track_caller]
+    pub(super) fn wait_running(&self, name: &str) -> Value {
+        self.wait_pod(name, "all containers running", |pod| is_running(pod).then(|| pod.clone()))
+    }
+
+    /// Waits until neither agent nor runtime has anything of a pod.
+    #[track_caller]
+    pub(super) fn wait_gone(&self, name: &str) {
+        let full = format!("{name}-node");
+        wait::until(&format!("the end of pod {name}"), SOON, || {
+            let known = self.pods()?;
+            if let Some(pod) = known.iter().find(|pod| pod["name"] == full.as_str()) {
+                return Err(story(pod));
+            }
+            match self.runtime_pods()?.iter().find(|pod| pod.name == full) {
+                Some(pod) => Err(format!("the runtime has {pod:?}")),
+                None => Ok(()),
+            }
+        });
+    }
+
+    /// What the runtime has.
+    pub(super) fn runtime_pods(&self) -> Result<Vec<RuntimePod>, String> {
+        self.runtime.list_pods(&Cancel::never()).map_err(|err| err.to_string())
+    }
+
+    /// The runtime's containers of a pod, oldest first, dead ones included.
+    pub(super) fn containers(&self, name: &str) -> Vec<RuntimeContainer> {
+        let full = format!("{name}-node");
+        let pods = self.runtime_pods().expect("the runtime lists");
+        let mut found: Vec<_> =
+            pods.into_iter().filter(|pod| pod.name == full).flat_map(|pod| pod.containers).collect();
+        found.sort_by_key(|container| container.created_at);
+        found
+    }
+
+    /// Waits until the runtime has so many containers of a pod, and gives them, oldest first.
+    #[track_caller]
+    pub(super) fn wait_containers(&self, name: &str, count: usize) -> Vec<RuntimeContainer> {
+        wait::until(&format!("{count} containers of pod {name}"), SOON, || {
+            let found = self.containers(name);
+            if found.len() == count { Ok(found) } else { Err(format!("{found:?}")) }
+        })
+    }
+
+    /// Ids and attempts of a pod's sandboxes and containers: what must not change under a restart of the agent.
+    pub(super) fn identities(&self, name: &str) -> Result<BTreeMap<String, u32>, String> {
+        let full = format!("{name}-node");
+        let mut found = BTreeMap::new();
+        for pod in self.runtime_pods()?.into_iter().filter(|pod| pod.name == full) {
+            found.extend(pod.sandboxes.iter().map(|s| (format!("sandbox {}", s.id), s.attempt)));
+            found.extend(pod.containers.iter().map(|c| (format!("{} {}", c.name, c.id), c.attempt)));
+        }
+        Ok(found)
+    }
+
+    /// Everything of a node that a pod leaves behind if nobody cleans up: one line each.
+    pub(super) fn leftovers(&self, uid: &str) -> Vec<String> {
+        let script = r#"
+            find /sys/fs/cgroup -type d -path "*/$NAME/*" -name "*$POD*"
+            find "$DIR/kubelet" "$DIR/pod-logs" "$DIR/manifests" -name "*$POD*"
+            grep -rlF -- "$POD" "$DIR/kubelet/ferrolet" --include '*.json'
+            grep -F -- "$POD" /proc/self/mounts
+            true
+        "#;
+        let mut command = self.node.command("bash");
+        command.args(["-c", script]).env("NAME", self.node.name()).env("POD", uid).env("DIR", self.node.path(""));
+        let output = command.output().expect("start bash");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until nothing of a pod that was removed is left on the machine.
+    #[track_caller]
+    pub(super) fn wait_no_leftovers(&self, uid: &str) {
+        wait::until("a clean machine", SOON, || {
+            let left = self.leftovers(uid);
+            if left.is_empty() { Ok(()) } else { Err(left.join("\n")) }
+        });
+    }
+}
+
+/// What a pod is doing, for the message of a test that waited in vain.
+pub(super) fn story(pod: &Value) -> String {
+    let pick = |what: &str| pod[what].to_string();
+    let events: Vec<String> =
+        pod["events"].as_array().into_iter().flatten().map(|e| format!("{} {}", e["reason"], e["message"])).collect();
+    let statuses = ["initContainerStatuses", "containerStatuses"].map(|list| pod["status"][list].to_string());
+    format!(
+        "{} {}, waits for {}, plan {}, {}, events {events:#?}",
+        pick("stage"),
+        pod["status"]["phase"],
+        pick("waitsFor"),
+        pick("plan"),
+        statuses.join(", ")
+    )
+}
+
+/// Whether every app container of a pod runs.
+pub(super) fn is_running(pod: &Value) -> bool {
+    let statuses = pod["status"]["containerStatuses"].as_array();
+    let running = |status: &Value| status["state"].get("running").is_some();
+    statuses.is_some_and(|all| !all.is_empty() && all.iter().all(running))
+}
+
+/// The status of one container of a pod, of whatever kind.
+pub(super) fn status<'pod>(pod: &'pod Value, container: &str) -> &'pod Value {
+    let lists = ["initContainerStatuses", "containerStatuses"].map(|list| pod["status"][list].as_array());
+    lists.into_iter().flatten().flatten().find(|status| status["name"] == container).unwrap_or(&Value::Null)
+}
+
+/// The restart count of one container.
+pub(super) fn restarts(pod: &Value, container: &str) -> u64 {
+    status(pod, container)["restartCount"].as_u64().unwrap_or(0)
+}
+
+/// Whether an event of this reason has come.
+pub(super) fn has_event(pod: &Value, reason: &str) -> bool {
+    pod["events"].as_array().into_iter().flatten().any(|event| event["reason"] == reason)
+}
+
+/// A pod of these containers, with `more` laid over its spec. It gets `/shared` if the node's folder is given.
+pub(super) fn pod(name: &str, containers: &[Value], more: Value) -> Value {
+    let mut spec = json!({ "terminationGracePeriodSeconds": 5, "containers": containers });
+    merge(&mut spec, more);
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec })
+}
+
+/// A busybox container that runs a script, with `more` laid over it.
+pub(super) fn shell(name: &str, script: &str, more: Value) -> Value {
+    let mut container = json!({
+        "name": name,
+        "image": "docker.io/library/busybox:latest",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+    });
+    merge(&mut container, more);
+    container
+}
+
+/// A script that goes on until SIGTERM, and ends at once then, after `last`.
+pub(super) fn until_term(first: &str, last: &str) -> String {
+    format!("trap '{last} exit 0' TERM; {first} while true; do sleep 1 & wait $!; done")
+}
+
+/// The volume and the mount of the node's shared folder.
+pub(super) fn shared(lab: &Lab<'_>) -> (Value, Value) {
+    std::fs::create_dir_all(lab.shared()).expect("make the shared folder");
+    let volume = json!({ "name": "shared", "hostPath": { "path": lab.shared() } });
+    (volume, json!({ "name": "shared", "mountPath": "/shared" }))
+}
+
+/// Gives a pod's containers, init containers too, the node's shared folder.
+pub(super) fn with_shared(lab: &Lab<'_>, mut pod: Value) -> Value {
+    let (volume, mount) = shared(lab);
+    push(&mut pod["spec"]["volumes"], volume);
+    for list in ["initContainers", "containers"] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            push(&mut container["volumeMounts"], mount.clone());
+        }
+    }
+    pod
+}
+
+fn push(list: &mut Value, item: Value) {
+    match list.as_array_mut() {
+        Some(list) => list.push(item),
+        None => *list = json!([item]),
+    }
+}
+
+/// Lays one JSON object over another.
+fn merge(under: &mut Value, over: Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(under.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (under, over) => *under = over,
+    }
+}
+
+/// What a pod answers on its own address.
+pub(super) fn get_from(address: &str, port: u16) -> Result<String, String> {
+    let address = SocketAddr::new(address.parse().map_err(|err| format!("{address:?}: {err}"))?, port);
+    let exchange = || -> std::io::Result<String> {
+        let limit = Duration::from_secs(2);
+        let mut stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_read_timeout(Some(limit))?;
+        write!(stream, "GET / HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.take(1 << 20).read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    exchange().map_err(|err| format!("{address}: {err}"))
+}
+
+/// Asks a local socket and gives the lines of the answer.
+fn ask(socket: &std::path::Path, question: &str) -> std::io::Result<Vec<Value>> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    writeln!(stream, "{question}")?;
+    BufReader::new(stream).lines().map(|line| serde_json::from_str(&line?).map_err(std::io::Error::from)).collect()
+}
