@@ -113,7 +113,7 @@ impl<'node> Agent<'node> {
     /// Runs one of the tools against this agent (`ps`, `logs` …) and gives what it printed on success, else what it said.
     pub(crate) fn tool(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = self.node.command(env!("CARGO_BIN_EXE_ferrolet"));
-        command.args(&arguments[..1]).arg("--root-dir").arg(self.root_dir()).args(&arguments[1..]);
+        command.args(arguments).env("FERROLET_SOCKET", self.root_dir().join("ferrolet/ferrolet.sock"));
         let output = command.stderr(Stdio::piped()).output().map_err(|err| err.to_string())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }

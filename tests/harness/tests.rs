@@ -110,6 +110,12 @@ fn the_agent_keeps_a_pod(kind: Containerd) {
     wait_for_greeting(port);
     let ids = || node.containers(&[]).into_iter().map(|container| container["id"].clone()).collect::<Vec<_>>();
     let before = ids();
+    let shown = agent.tool(&["ps"]).expect("ps");
+    assert!(shown.contains("web-node"), "{shown}");
+    wait::until("the pod's log", Duration::from_secs(5), || match agent.tool(&["logs", "web-node"])? {
+        log if log.contains("answered /") => Ok(()),
+        log => Err(log),
+    });
 
     agent.kill();
     wait_for_greeting(port);
