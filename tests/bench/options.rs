@@ -1,0 +1,67 @@
+//! What `tests/bench/run` is told: which parts, how long, how often.
+//!
+//! Used from the main thread of the benchmark; owns nothing.
+
+use std::{path::PathBuf, time::Duration};
+
+use crate::node::Containerd;
+
+/// The parts of a run.
+pub(crate) struct Options {
+    pub(crate) window: Duration,
+    pub(crate) idle: Vec<usize>,
+    pub(crate) starts: Vec<usize>,
+    pub(crate) containerds: Vec<Containerd>,
+    pub(crate) rounds: usize,
+    pub(crate) agent: Option<PathBuf>,
+}
+
+impl Options {
+    /// Reads the command line; says what is wrong with it.
+    pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options {
+            window: Duration::from_secs(60),
+            idle: vec![0, 30],
+            starts: vec![1, 10, 30, 110],
+            containerds: Containerd::ALL.to_vec(),
+            rounds: 3,
+            agent: None,
+        };
+        let mut arguments = arguments;
+        while let Some(option) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{option} needs a value"));
+            match option.as_str() {
+                // Cargo's own.
+                "--bench" => {}
+                "--quick" => {
+                    options.window = Duration::from_secs(15);
+                    options.starts = vec![1, 10];
+                    options.rounds = 1;
+                }
+                "--window" => options.window = Duration::from_secs(number(&value()?)? as u64),
+                "--idle" => options.idle = numbers(&value()?)?,
+                "--starts" => options.starts = numbers(&value()?)?,
+                "--rounds" => options.rounds = number(&value()?)?.max(1),
+                "--agent" => options.agent = Some(value()?.into()),
+                "--containerd" => {
+                    let kind = |number: usize| match number {
+                        1 => Ok(Containerd::System),
+                        2 => Ok(Containerd::Two),
+                        other => Err(format!("no containerd {other}: there are 1 and 2")),
+                    };
+                    options.containerds = numbers(&value()?)?.into_iter().map(kind).collect::<Result<_, _>>()?;
+                }
+                other => return Err(format!("unknown: {other} (tests/bench/run --help)")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number"))
+}
+
+fn numbers(text: &str) -> Result<Vec<usize>, String> {
+    text.split(',').filter(|word| !word.is_empty()).map(number).collect()
+}
