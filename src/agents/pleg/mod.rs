@@ -21,6 +21,7 @@ use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
 use crate::api::PodUid;
 use crate::api::moment::Moment;
 use crate::api::runtime::{ContainerState, RuntimePod, SandboxState};
+use crate::api::runtime_info::{Life, PodGlimpse};
 use crate::cri::Client;
 use crate::msg::{FromPleg, Observation, PlegCommand, RuntimeHealth, Scope};
 use crate::util::cancel::Cancel;
@@ -244,7 +245,7 @@ impl PlegActor {
 
     fn relist(&mut self) {
         let started_at = clock::moment();
-        let listed = self.client.list_pods(&self.stop);
+        let listed = self.client.glimpse(&self.stop);
         let ended_at = clock::moment();
         self.relist_at = ended_at + self.period();
         let pods = match listed {
@@ -257,13 +258,11 @@ impl PlegActor {
         };
         self.relisted.beat(ended_at);
         self.tell_health(RuntimeHealth::Up);
-        let mut listed: BTreeMap<PodUid, u64> = BTreeMap::new();
-        for pod in pods {
-            let fingerprint = fingerprint(&pod);
-            if let Some(uid) = pod.uid {
-                listed.insert(uid, fingerprint);
-            }
-        }
+        let listed = pods.into_iter().map(|pod| {
+            let fingerprint = fingerprint_of_glimpse(&pod);
+            (pod.uid, fingerprint)
+        });
+        let listed: BTreeMap<PodUid, u64> = listed.collect();
         let gone: Vec<PodUid> = self.views.keys().filter(|uid| !listed.contains_key(*uid)).cloned().collect();
         let gone: Vec<PodUid> = gone.into_iter().filter(|uid| !self.looks.contains_key(uid)).collect();
         for uid in &gone {
@@ -340,7 +339,7 @@ impl PlegActor {
         };
         match found {
             Ok(Some(pod)) => {
-                let fingerprint = fingerprint(&pod);
+                let fingerprint = fingerprint_of_pod(&pod);
                 let same = self.views.get(&uid).is_some_and(|view| *view.pod == pod);
                 if !same {
                     let pod = Arc::new(pod);
@@ -388,11 +387,21 @@ impl PlegActor {
     }
 }
 
-/// What a list tells of a pod, as one number: ids and states, independent of their order.
-fn fingerprint(pod: &RuntimePod) -> u64 {
-    let sandboxes = pod.sandboxes.iter().map(|s| (s.id.as_str(), u8::from(s.state == SandboxState::Ready)));
+/// What a look at all pods tells of one, as one number: ids and states, independent of their order.
+fn fingerprint_of_glimpse(pod: &PodGlimpse) -> u64 {
+    let sandboxes = pod.sandboxes.iter().map(|(id, state)| (id.as_str(), sandbox_number(*state)));
+    let containers = pod.containers.iter().map(|(id, life)| (id.as_str(), life_number(*life)));
+    fingerprint(sandboxes.chain(containers).collect())
+}
+
+/// The same number of a pod that was looked at closely.
+fn fingerprint_of_pod(pod: &RuntimePod) -> u64 {
+    let sandboxes = pod.sandboxes.iter().map(|s| (s.id.as_str(), sandbox_number(s.state)));
     let containers = pod.containers.iter().map(|c| (c.id.as_str(), state_number(&c.state)));
-    let mut parts: Vec<(&str, u8)> = sandboxes.chain(containers).collect();
+    fingerprint(sandboxes.chain(containers).collect())
+}
+
+fn fingerprint(mut parts: Vec<(&str, u8)>) -> u64 {
     parts.sort_unstable();
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
@@ -400,12 +409,28 @@ fn fingerprint(pod: &RuntimePod) -> u64 {
     hasher.finish().max(1)
 }
 
-/// The state without the facts that only a close look tells.
-fn state_number(state: &ContainerState) -> u8 {
-    match state {
-        ContainerState::Created => 2,
-        ContainerState::Running { .. } => 3,
-        ContainerState::Exited(_) => 4,
-        ContainerState::Unknown => 5,
+fn sandbox_number(state: SandboxState) -> u8 {
+    u8::from(state == SandboxState::Ready)
+}
+
+fn life_number(life: Life) -> u8 {
+    match life {
+        Life::Created => 2,
+        Life::Running => 3,
+        Life::Exited => 4,
+        Life::Unknown => 5,
     }
 }
+
+/// The state without the facts that only a close look tells.
+fn state_number(state: &ContainerState) -> u8 {
+    life_number(match state {
+        ContainerState::Created => Life::Created,
+        ContainerState::Running { .. } => Life::Running,
+        ContainerState::Exited(_) => Life::Exited,
+        ContainerState::Unknown => Life::Unknown,
+    })
+}
+
+#[cfg(test)]
+mod tests;

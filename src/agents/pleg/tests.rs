@@ -1,0 +1,70 @@
+//! A close look and a quick one must give a pod the same number: else every relist would look closely at every pod.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::api::runtime::{Exit, RuntimeContainer, RuntimeSandbox};
+
+fn closely(sandbox_state: SandboxState, state: ContainerState) -> RuntimePod {
+    let sandbox = RuntimeSandbox {
+        id: "s".into(),
+        attempt: 0,
+        state: sandbox_state,
+        created_at: Default::default(),
+        ips: vec!["10.0.0.1".into()],
+        host_network: false,
+        runtime_handler: String::new(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+    };
+    let container = RuntimeContainer {
+        id: "c".into(),
+        sandbox_id: "s".into(),
+        name: "app".into(),
+        attempt: 0,
+        state,
+        created_at: Default::default(),
+        image: String::new(),
+        image_id: String::new(),
+        image_ref: String::new(),
+        log_path: String::new(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        mounts: Vec::new(),
+        user: None,
+        resources: None,
+        stop_signal: String::new(),
+    };
+    RuntimePod { sandboxes: vec![sandbox], containers: vec![container], ..Default::default() }
+}
+
+fn quickly(state: SandboxState, sandboxes: &[&str], life: Life, containers: &[&str]) -> u64 {
+    fingerprint_of_glimpse(&PodGlimpse {
+        uid: "u".into(),
+        sandboxes: sandboxes.iter().map(|id| ((*id).into(), state)).collect(),
+        containers: containers.iter().map(|id| ((*id).into(), life)).collect(),
+    })
+}
+
+#[test]
+fn both_looks_at_a_pod_give_one_number() {
+    let lives = [
+        (ContainerState::Created, Life::Created),
+        (ContainerState::Running { started_at: Default::default() }, Life::Running),
+        (ContainerState::Exited(Exit::default()), Life::Exited),
+        (ContainerState::Unknown, Life::Unknown),
+    ];
+    let mut seen = BTreeSet::new();
+    for sandbox in [SandboxState::Ready, SandboxState::NotReady] {
+        for (state, life) in lives.clone() {
+            let number = quickly(sandbox, &["s"], life, &["c"]);
+            assert_eq!(fingerprint_of_pod(&closely(sandbox, state)), number, "{sandbox:?} {life:?}");
+            assert_eq!(
+                quickly(sandbox, &["s", "t"], life, &["c", "d"]),
+                quickly(sandbox, &["t", "s"], life, &["d", "c"])
+            );
+            seen.extend([number, quickly(sandbox, &["s"], life, &[]), quickly(sandbox, &["s"], life, &["c", "d"])]);
+        }
+    }
+    assert_eq!(seen.len(), 2 * (2 * 4 + 1), "different pods, different numbers");
+}
