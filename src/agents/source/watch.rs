@@ -199,3 +199,58 @@ fn target(path: &Path, place: Place) -> (PathBuf, Option<OsString>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_that_cannot_be_had_leaves_nothing_and_may_come_later() {
+        let lab = tempfile::tempdir().expect("a folder");
+        let path = lab.path().join("m");
+        std::fs::write(&path, "").expect("written");
+        let mut watch = Watch::new(path.clone());
+        assert!(watch.arm(Place::Folder).is_err(), "a file is watched through its folder only");
+        assert!(watch.descriptor().is_none(), "the owner has only its timer now");
+        assert_eq!(watch.changes(), []);
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::create_dir(&path).expect("a folder");
+        watch.arm(Place::Folder).expect("a watch");
+        assert!(watch.descriptor().is_some());
+    }
+
+    #[test]
+    fn a_writer_is_told_from_what_is_complete() {
+        let lab = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| lab.path().join(name);
+        let mut watch = Watch::new(lab.path().to_owned());
+        watch.arm(Place::Folder).expect("a watch");
+        let writing = |has_content| Change::Writing { name: "a".into(), has_content };
+        let file = std::fs::File::create(at("a")).expect("a file");
+        assert_eq!(watch.changes(), [writing(false)]);
+        std::io::Write::write_all(&mut &file, b"x").expect("written");
+        assert_eq!(watch.changes(), [writing(true)]);
+        drop(file);
+        assert_eq!(watch.changes(), [Change::Complete("a".into())]);
+        std::fs::rename(at("a"), at("b")).expect("renamed");
+        assert_eq!(watch.changes(), [Change::Other, Change::Complete("b".into())]);
+        std::fs::hard_link(at("b"), at("c")).expect("a link");
+        std::fs::write(at(".hidden"), "x").expect("written");
+        assert_eq!(watch.changes(), [Change::Other]);
+    }
+
+    #[test]
+    fn the_nearest_folder_above_a_missing_path_is_watched() {
+        let lab = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| lab.path().join(name);
+        let mut watch = Watch::new(at("x/y/m"));
+        watch.arm(Place::Missing).expect("a watch");
+        std::fs::write(at("other"), "").expect("written");
+        assert_eq!(watch.changes(), [], "only the next name on the way matters");
+        std::fs::create_dir_all(at("x/y")).expect("folders");
+        assert_eq!(watch.changes(), [Change::Other]);
+        watch.arm(Place::Missing).expect("a watch");
+        std::fs::create_dir(at("x/y/m")).expect("a folder");
+        assert_eq!(watch.changes(), [Change::Other]);
+    }
+}
