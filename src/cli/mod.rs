@@ -16,6 +16,7 @@ mod logs;
 mod ps;
 #[cfg(test)]
 mod samples;
+mod spdy;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -62,7 +63,7 @@ pub const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "exec",
-        arguments: "POD [-c CONTAINER] -- COMMAND...",
+        arguments: "[-it] POD [-c CONTAINER] -- COMMAND...",
         about: "Run a command in a container and pass its exit code on.",
         run: exec::run,
     },

@@ -10,5 +10,6 @@ pub mod poll;
 pub mod rate;
 pub mod signals;
 pub mod snapshot;
+pub mod terminal;
 pub mod text;
 pub mod thread;
