@@ -6,6 +6,7 @@
 
 use super::client::{self, Agent, Refusal};
 use crate::api::runtime::UnixNanos;
+use crate::api::v1::{ContainerStatus, PodStatus};
 use crate::config::GoDuration;
 use crate::host::logs::{LogOptions, copy_log};
 use crate::host::{HostError, explain};
@@ -118,17 +119,35 @@ fn choose(details: &PodDetails, word: &str) -> Result<String, Refusal> {
     .map_err(Refusal::from)
 }
 
-/// Its newest instance that has a log, or the one before that.
+/// Its newest instance that has a log, or the last one that has ended: while a container waits to be
+/// started again both are the same, as in kubectl.
 fn instance<'a>(details: &'a PodDetails, name: &str, previous: bool) -> Result<&'a ContainerDetails, Refusal> {
     let mut all: Vec<&ContainerDetails> = details.containers.iter().filter(|one| one.name == name).collect();
     all.sort_by_key(|one| std::cmp::Reverse(one.attempt));
     let mut with_log = all.into_iter().filter(|one| !one.log_path.is_empty());
     let newest = with_log.next();
-    let chosen = if previous { with_log.next() } else { newest };
+    let chosen = match newest {
+        Some(newest) if previous && !(newest.activity == Activity::Exited && is_waiting(details, name)) => {
+            with_log.next()
+        }
+        newest => newest,
+    };
     chosen.ok_or_else(|| {
         let what = if previous { "no earlier container that is still there" } else { "no log yet" };
         Refusal::failed(format!("container {name} of pod {} has {what}; pod: {}", details.name, details.waits_for))
     })
+}
+
+/// Whether a container waits to be started, for the first time or again.
+fn is_waiting(details: &PodDetails, name: &str) -> bool {
+    let state = status(details, name).and_then(|status| status.state.as_ref());
+    state.is_some_and(|state| state.waiting.is_some())
+}
+
+fn status<'a>(details: &'a PodDetails, name: &str) -> Option<&'a ContainerStatus> {
+    let PodStatus { init_container_statuses, container_statuses, ephemeral_container_statuses, .. } = &*details.status;
+    let all = [init_container_statuses, container_statuses, ephemeral_container_statuses];
+    all.into_iter().flatten().flatten().find(|status| status.name == name)
 }
 
 /// Goes from one instance of a container to the next.
@@ -204,9 +223,8 @@ fn may_restart(details: &PodDetails, name: &str) -> bool {
     use crate::api::pod::{RestartPolicy, container_restart_policy, find_container};
     let Some(pod) = details.pod.as_deref() else { return false };
     let Some((kind, container)) = find_container(pod, name) else { return false };
-    let statuses = [&details.status.init_container_statuses, &details.status.container_statuses];
-    let status = statuses.into_iter().flatten().flatten().find(|status| status.name == name);
-    let end = status.and_then(|status| status.state.as_ref()).and_then(|state| state.terminated.as_ref());
+    let state = status(details, name).and_then(|status| status.state.as_ref());
+    let end = state.and_then(|state| state.terminated.as_ref());
     match container_restart_policy(pod, kind, &container) {
         RestartPolicy::Always => true,
         RestartPolicy::OnFailure => end.is_none_or(|end| end.exit_code != 0),

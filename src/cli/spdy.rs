@@ -117,6 +117,9 @@ fn read_frame(from: &mut impl Read) -> io::Result<Option<Frame>> {
     }))
 }
 
+/// Tells columns and rows of the terminal, if there is one.
+type Size = fn() -> Option<(u16, u16)>;
+
 /// What joins a session on our side.
 pub(super) struct Ends<'a> {
     /// Standard input, if the session has one.
@@ -124,7 +127,7 @@ pub(super) struct Ends<'a> {
     /// Whether there is a terminal; then there is no standard error.
     pub(super) tty: bool,
     /// The size of the terminal in columns and rows, looked at before each piece of input.
-    pub(super) size: fn() -> Option<(u16, u16)>,
+    pub(super) size: Size,
     /// Standard output.
     pub(super) stdout: &'a mut dyn Write,
     /// Standard error.
@@ -205,7 +208,7 @@ fn put(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Copies standard input to its end. When the session is over nobody takes it any more.
-fn pump(mut stdin: Box<dyn Read + Send>, writer: &Mutex<TcpStream>, size: Option<fn() -> Option<(u16, u16)>>) {
+fn pump(mut stdin: Box<dyn Read + Send>, writer: &Mutex<TcpStream>, size: Option<Size>) {
     let mut told = size.and_then(|size| size());
     let mut block = [0; 8192];
     loop {

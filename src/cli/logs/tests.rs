@@ -33,12 +33,24 @@ fn the_newest_log_or_the_one_before() {
     check(&both, false, Ok("/1"));
     check(&both, true, Ok("/0"));
     check(&[(0, "exited", "/0"), (1, "created", "")], false, Ok("/0"));
+    check(&[(0, "exited", "/0"), (1, "exited", "/1")], true, Ok("/0"));
     check(&[], false, Err("container web of pod web-edge has no log yet; pod: waits for back-off"));
     check(
         &both[1..],
         true,
         Err("container web of pod web-edge has no earlier container that is still there; pod: waits for back-off"),
     );
+}
+
+#[test]
+fn before_it_is_started_again_the_last_log_is_the_previous_one_too() {
+    let mut details = details("Active", "Always", &[(0, "exited", "/0"), (1, "exited", "/1")]);
+    let mut status = (*details.status).clone();
+    let waiting = json!([{"name": "web", "ready": false, "restartCount": 1, "image": "", "imageID": "",
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]);
+    status.container_statuses = serde_json::from_value(waiting).expect("statuses");
+    details.status = std::sync::Arc::new(status);
+    assert_eq!(instance(&details, "web", true).map(|one| one.log_path.as_str()), Ok("/1"));
 }
 
 #[test]
