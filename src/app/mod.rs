@@ -54,6 +54,7 @@ const SPARE_WORKERS: usize = 16;
 /// has no threads left.
 pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let Loaded { config, flags, warnings, notes } = loaded;
+    crate::util::heap::keep_small();
     // Before any other thread starts, so that all of them leave these signals to the main thread.
     let signals = Signals::block().context("block signals")?;
     crate::util::thread::log_panics();

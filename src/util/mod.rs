@@ -4,6 +4,7 @@ pub mod backoff;
 pub mod cancel;
 pub mod clock;
 pub mod fs;
+pub mod heap;
 pub mod heartbeat;
 pub mod logging;
 pub mod poll;

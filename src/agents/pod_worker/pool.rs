@@ -14,6 +14,7 @@ use super::Tools;
 use super::run::carry_out;
 use crate::msg::{FromWorker, PodWork, Reason, StepResult, WorkReport};
 use crate::util::clock;
+use crate::util::heap;
 use crate::util::thread::{OwnerThread, StackSize, catch, spawn};
 
 /// How the pool grows and shrinks.
@@ -99,7 +100,10 @@ impl Dispatcher {
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
                 };
             }
-            live.fetch_sub(1, Ordering::Relaxed);
+            if live.fetch_sub(1, Ordering::Relaxed) == 1 {
+                // The rush is over: what it needed is not needed while nothing happens.
+                heap::give_back();
+            }
         });
         match started {
             Ok(thread) => {
