@@ -52,7 +52,7 @@ pub struct Inbox {
     pub workers: Receiver<FromWorker>,
     /// Probes.
     pub verdicts: Receiver<ProbeVerdict>,
-    /// Folders and cgroups found at the start.
+    /// Pods with folders, logs or cgroups on this machine.
     pub leftovers: Receiver<Vec<PodUid>>,
     /// Health checks.
     pub pings: Receiver<Ping>,

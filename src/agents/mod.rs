@@ -7,6 +7,7 @@ use crate::core::images::{ImageError, ImageEvent, PullRequest, PulledImage};
 use crate::util::cancel::Cancel;
 
 pub mod images;
+pub mod leftovers;
 pub mod pleg;
 pub mod pod_worker;
 pub mod source;

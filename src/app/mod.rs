@@ -15,12 +15,12 @@ use anyhow::{Context, bail};
 use crossbeam_channel::bounded;
 
 use crate::agents::images::{PullLimits, Puller};
+use crate::agents::leftovers::{LeftoversHandle, Places};
 use crate::agents::pleg::{PlegHandle, PlegSettings};
 use crate::agents::pod_worker::{Tools, WorkerPool, WorkerPoolSettings};
 use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
 use crate::agents::source::http::{HttpSourceConfig, HttpSourceHandle};
 use crate::agents::store::StoreHandle;
-use crate::api::PodUid;
 use crate::config::Loaded;
 use crate::core::admit::Limits;
 use crate::core::backoff::BackoffLimits;
@@ -46,6 +46,9 @@ const LOG_LINKS: &str = "/var/log/containers";
 
 /// Beyond the pods of a full node: pods that end while their successors start.
 const SPARE_WORKERS: usize = 16;
+
+/// How often it is looked for what pods have left behind.
+const LEFTOVERS_EVERY: Duration = Duration::from_secs(30);
 
 /// Runs the agent until it is told to stop.
 ///
@@ -167,8 +170,9 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let loop_thread =
         OwnerThread::spawn("sync", StackSize::Normal, move || sync_loop.run()).context("start the sync loop")?;
 
-    // Nobody can wait for room here: the channel holds one message, and this is the only one.
-    let _sent = leftover_sender.send(leftovers(&dirs, cgroups.as_ref()));
+    let places = Places { dirs: dirs.clone(), cgroups: cgroups.clone() };
+    let leftovers = LeftoversHandle::start(places, LEFTOVERS_EVERY, Arc::clone(&view), leftover_sender)
+        .context("start the search for leftovers")?;
 
     let pull_limits = PullLimits::from_config(
         config.registry_pull_qps,
@@ -261,6 +265,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     drop(source_sender);
     let _told = stop_sender.send(());
     loop_thread.join();
+    drop(leftovers);
     drop(pool);
     drop(pleg);
     drop(store);
@@ -330,21 +335,4 @@ fn admission(config: &crate::config::KubeletConfiguration, machine: &MachineFact
         memory_bytes: i64::try_from(machine.memory).unwrap_or(i64::MAX),
         allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
     }
-}
-
-/// Pods of which folders or cgroups are on this machine.
-fn leftovers(dirs: &PodDirs, cgroups: Option<&CgroupTree>) -> Vec<PodUid> {
-    let mut uids = dirs.list().unwrap_or_else(|error| {
-        log::warn!("folders of pods are not looked at: {}", crate::host::error::explain(&error));
-        Vec::new()
-    });
-    if let Some(cgroups) = cgroups {
-        match cgroups.list_pods() {
-            Ok(found) => uids.extend(found.into_iter().map(|(_, uid)| uid)),
-            Err(error) => log::warn!("cgroups of pods are not looked at: {}", crate::host::error::explain(&error)),
-        }
-    }
-    uids.sort();
-    uids.dedup();
-    uids
 }

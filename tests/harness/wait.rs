@@ -34,3 +34,8 @@ pub(crate) fn holds(what: &str, during: Duration, mut look: impl FnMut() -> Resu
         std::thread::sleep(STEP);
     }
 }
+
+/// Lets time pass, for a fault at a moment that dice chose. Not for waiting: whoever wants something waits for it.
+pub(crate) fn pass(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -43,12 +43,12 @@ impl<'node> Lab<'node> {
     /// Puts a pod's manifest into the folder, as `NAME.yaml`.
     pub(super) fn put(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().expect("a name");
-        self.agent.put_manifest(&format!("{name}.yaml"), &pod.to_string());
+        put_manifest(self.node, name, pod);
     }
 
     /// Takes a pod's manifest away.
     pub(super) fn remove(&self, name: &str) {
-        self.agent.remove_manifest(&format!("{name}.yaml"));
+        remove_manifest(self.node, name);
     }
 
     /// A folder of the node that containers get as `/shared`, see [`shared`].
@@ -194,6 +194,30 @@ impl<'node> Lab<'node> {
         String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
     }
 
+    /// Waits until nothing of any pod is left: in the agent, the runtime, the folders, the cgroups, the mounts.
+    #[track_caller]
+    pub(super) fn wait_empty_within(&self, within: Duration) {
+        let script = r#"
+            find /sys/fs/cgroup -type d -path "*/$NAME/kubepods/*pod*"
+            find "$DIR/kubelet/pods" "$DIR/pod-logs" "$DIR/kubelet/ferrolet/pods" -mindepth 1
+            grep -F -- "$DIR/kubelet/" /proc/self/mounts
+            true
+        "#;
+        wait::until("an empty node", within, || {
+            if let Some(pod) = self.pods()?.first() {
+                return Err(story(pod));
+            }
+            if let Some(pod) = self.runtime_pods()?.first() {
+                return Err(format!("the runtime has {pod:?}"));
+            }
+            let mut command = self.node.command("bash");
+            command.args(["-c", script]).env("NAME", self.node.name()).env("DIR", self.node.path(""));
+            let output = command.output().map_err(|err| err.to_string())?;
+            let left = [output.stdout, output.stderr].concat();
+            if left.is_empty() { Ok(()) } else { Err(String::from_utf8_lossy(&left).into_owned()) }
+        });
+    }
+
     /// Waits until nothing of a pod that was removed is left on the machine.
     #[track_caller]
     pub(super) fn wait_no_leftovers(&self, uid: &str) {
@@ -202,6 +226,18 @@ impl<'node> Lab<'node> {
             if left.is_empty() { Ok(()) } else { Err(left.join("\n")) }
         });
     }
+}
+
+/// Puts a manifest as `NAME.yaml` into the folder of a node, in one step, whether an agent runs or not.
+pub(super) fn put_manifest(node: &Node, name: &str, pod: &Value) {
+    let half = node.path(&format!("manifests/.{name}.half"));
+    std::fs::write(&half, pod.to_string()).expect("write a manifest");
+    std::fs::rename(half, node.path(&format!("manifests/{name}.yaml"))).expect("rename a manifest");
+}
+
+/// Takes a manifest away again.
+pub(super) fn remove_manifest(node: &Node, name: &str) {
+    std::fs::remove_file(node.path(&format!("manifests/{name}.yaml"))).expect("remove a manifest");
 }
 
 /// What a pod is doing, for the message of a test that waited in vain.

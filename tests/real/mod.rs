@@ -6,6 +6,9 @@
 
 mod lab;
 
+mod crowd;
 mod lifecycle;
 mod manifests;
+mod pulls;
+mod stuck;
 mod web;

@@ -87,12 +87,10 @@ pub(super) fn release(run: &Run<'_>) -> Result<(), Reason> {
         problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
     }
     if let Some(cgroups) = &tools.cgroups {
-        // The class is not asked: what a pod without a spec had is known from where its cgroup is.
+        // The class is not asked: what a pod without a spec had is known from where its cgroup is. Nor is it
+        // asked whether the cgroup is there: one that somebody was killed over is there in some hierarchies only.
         for level in [QosLevel::Guaranteed, QosLevel::Burstable, QosLevel::BestEffort] {
-            let cgroup = cgroups.pod(level, &work.uid);
-            if cgroups.exists(&cgroup)
-                && let Err(error) = cgroups.destroy(&cgroup)
-            {
+            if let Err(error) = cgroups.destroy(&cgroups.pod(level, &work.uid)) {
                 problems.push(crate::host::error::explain(&error));
             }
         }
@@ -108,11 +106,21 @@ pub(super) fn forget(run: &Run<'_>) -> Result<(), Reason> {
     if let Err(errors) = tools.dirs.remove(&work.uid, &tools.mount_table) {
         problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
     }
-    // A pod that is known by its uid alone has no log folder that could be named.
-    if !work.name.name.is_empty()
-        && let Err(errors) = tools.dirs.remove_logs(&work.name, &work.uid)
-    {
-        problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
+    // A pod that is known by its uid alone is named by its log folder.
+    let names = match work.name.name.is_empty() {
+        false => vec![work.name.clone()],
+        true => match tools.dirs.list_logs() {
+            Ok(found) => found.into_iter().filter(|(_, uid)| *uid == work.uid).map(|(name, _)| name).collect(),
+            Err(error) => {
+                problems.push(crate::host::error::explain(&error));
+                Vec::new()
+            }
+        },
+    };
+    for name in names {
+        if let Err(errors) = tools.dirs.remove_logs(&name, &work.uid) {
+            problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
+        }
     }
     if problems.is_empty() { Ok(()) } else { Err(reason("FailedCleanup", problems.join("; "))) }
 }

@@ -70,7 +70,7 @@ pub enum Input {
     Event(PodEvent),
     /// A probe changed its mind.
     Verdict(ProbeVerdict),
-    /// Folders or cgroups of these pods are on this machine; told once at the start.
+    /// Folders, logs or cgroups of these pods are on this machine.
     Leftovers(Vec<PodUid>),
     /// [`Node::next_deadline`] has come.
     Timer,
