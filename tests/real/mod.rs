@@ -11,4 +11,5 @@ mod lifecycle;
 mod manifests;
 mod pulls;
 mod stuck;
+mod tools;
 mod web;

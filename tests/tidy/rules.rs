@@ -17,7 +17,6 @@ const IMPORTERS: &[(&str, &[&str])] = &[
     ("inotify", &["src/agents/source"]),
     ("nix", &["src/host", "src/util", "src/server"]),
     ("serde_yaml", &["src/config", "src/agents/source", "src/cli"]),
-    ("tiny_http", &["src/server"]),
     ("cgroups_rs", &["src/host"]),
     ("anyhow", &["src/main", "src/app", "src/cli"]),
 ];
