@@ -12,4 +12,5 @@ mod it_pull;
 mod it_registry;
 mod program;
 mod real;
+mod sim;
 mod tidy;

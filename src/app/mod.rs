@@ -24,7 +24,7 @@ use crate::agents::store::StoreHandle;
 use crate::config::Loaded;
 use crate::core::admit::Limits;
 use crate::core::backoff::BackoffLimits;
-use crate::core::node::{Node, Settings};
+use crate::core::node::{Node, Probes, Settings};
 use crate::cri::Client;
 use crate::host::cgroup::{CGROUP_MOUNT, CgroupDriver, CgroupTree, CgroupVersion};
 use crate::host::cgroup_values::CgroupValues;
@@ -130,6 +130,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
             runtime_name: runtime.name.clone(),
             host_ips: node_ips,
             recursive_read_only: node_facts.handler("").recursive_read_only_mounts,
+            probes: Probes::NotRun,
             admission: admission(&config, &machine),
         },
         remembered.records,

@@ -65,6 +65,9 @@ impl Node {
         if self.listed_at.is_none() {
             return self.wait(uid, "the container runtime to be listed for the first time");
         }
+        if !self.unseen.is_empty() {
+            return self.wait(uid, "a first look at the pods that the container runtime has");
+        }
         let name = entry.name.clone();
         let elder = self.pods.values().find(|e| e.name == name && e.uid != *uid && e.stage != Stage::Queued);
         let unadopted = self.runtime.iter().find(|(other, seen)| {
@@ -171,12 +174,13 @@ impl Node {
     /// The newest view, if it began after the pod's last work; else asks PLEG for one.
     fn fresh(&mut self, now: Now, uid: &PodUid) -> Option<Arc<RuntimePod>> {
         let settled_at = self.pods.get(uid)?.settled_at;
-        if self.seen_at(uid).is_some_and(|at| at >= settled_at) {
+        if self.seen_at(uid).is_some_and(|at| at > settled_at) {
             return Some(self.observed(uid).unwrap_or_default());
         }
         let entry = self.pods.get_mut(uid)?;
-        let held = entry.retry_at.is_some_and(|at| at > now.mono);
-        if entry.asked_at.is_none() && !held {
+        if let Some(text) = entry.next_try(now) {
+            entry.waits = vec![text];
+        } else if entry.asked_at.is_none() {
             entry.asked_at = Some(now.mono);
             self.effect(Effect::Inspect(uid.clone()));
         }
@@ -194,9 +198,7 @@ impl Node {
         if plan.steps.is_empty() {
             return Turn::Stay;
         }
-        if let Some(at) = entry.retry_at.filter(|at| *at > now.mono) {
-            let failure = entry.failure.as_ref().map_or("the last try failed", |r| r.message.as_str());
-            let text = format!("the next try in {}: {failure}", plan::human(at.since(now.mono)));
+        if let Some(text) = entry.next_try(now) {
             entry.waits.insert(0, text);
             return Turn::Stay;
         }
@@ -319,6 +321,13 @@ impl Entry {
             | Stage::Ended { .. }
             | Stage::Forgetting => false,
         }
+    }
+
+    /// When something that failed is tried again, for people, if that is not yet.
+    fn next_try(&self, now: Now) -> Option<String> {
+        let at = self.retry_at.filter(|at| *at > now.mono)?;
+        let failure = self.failure.as_ref().map_or("the last try failed", |r| r.message.as_str());
+        Some(format!("the next try in {}: {failure}", plan::human(at.since(now.mono))))
     }
 
     /// Whether nothing was ever done for it.

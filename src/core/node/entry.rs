@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Probes;
 use crate::api::moment::Moment;
 use crate::api::pod::{ContainerKind, find_container, grace_seconds, pod_name, pod_uid};
 use crate::api::record::{LastRun, PodRecord};
@@ -204,7 +205,7 @@ impl Entry {
     }
 
     /// Learns from a look at the runtime: attempts used, exits seen for the first time.
-    pub(super) fn learn(&mut self, observed: &RuntimePod, at: Moment) {
+    pub(super) fn learn(&mut self, observed: &RuntimePod, at: Moment, probes: Probes) {
         for sandbox in &observed.sandboxes {
             self.next_sandbox_attempt = self.next_sandbox_attempt.max(sandbox.attempt.saturating_add(1));
         }
@@ -226,7 +227,12 @@ impl Entry {
                 ContainerState::Exited(_) if memory.exit.as_ref().is_none_or(|(id, _)| *id != newest.id) => {
                     memory.exit = Some((newest.id.clone(), at));
                 }
-                ContainerState::Running { .. } => memory.failed = None,
+                ContainerState::Running { .. } => {
+                    memory.failed = None;
+                    if probes == Probes::NotRun {
+                        memory.started = Some(newest.id.clone());
+                    }
+                }
                 ContainerState::Exited(_) | ContainerState::Created | ContainerState::Unknown => {}
             }
         }
@@ -304,12 +310,16 @@ impl Entry {
     }
 
     /// What the status needs to know of each container.
-    pub(super) fn container_facts(&self) -> BTreeMap<String, status::ContainerFacts> {
+    pub(super) fn container_facts(&self, probes: Probes) -> BTreeMap<String, status::ContainerFacts> {
         let mut facts: BTreeMap<String, status::ContainerFacts> = BTreeMap::new();
         for (name, memory) in &self.memory {
             let fact = facts.entry(name.clone()).or_default();
             fact.waiting = memory.failed.as_ref().map(|(_, reason)| reason.clone());
             fact.probed = memory.started.clone();
+            if memory.started.is_some() {
+                fact.started = Some(true);
+                fact.ready = (probes == Probes::NotRun).then_some(true);
+            }
         }
         for (name, reason) in &self.waiting {
             facts.entry(name.clone()).or_default().waiting = Some(reason.clone());

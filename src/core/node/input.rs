@@ -67,7 +67,7 @@ impl Node {
                     entry.restore(record, &self.settings.boot_id, now);
                 }
                 if let Some(seen) = self.runtime.get(uid) {
-                    entry.learn(&seen.pod, now.mono);
+                    entry.learn(&seen.pod, now.mono, self.settings.probes);
                 }
                 self.leftovers.remove(uid);
                 self.pods.insert(uid.clone(), entry);
@@ -109,6 +109,13 @@ impl Node {
                 }
             }
             self.uncertain.clone_from(&unknown);
+            if first {
+                self.unseen.clone_from(&unknown);
+            }
+        }
+        let had_unseen = !self.unseen.is_empty();
+        if let Scope::Pod(uid) = &scope {
+            self.unseen.remove(uid);
         }
         for pod in changed {
             let Some(uid) = pod.uid.clone() else { continue };
@@ -116,12 +123,13 @@ impl Node {
                 continue;
             }
             if let Some(entry) = self.pods.get_mut(&uid) {
-                entry.learn(&pod, now.mono);
+                entry.learn(&pod, now.mono, self.settings.probes);
             }
             self.runtime.insert(uid.clone(), Seen { pod, at: started_at });
             touched.push(uid);
         }
         for uid in gone {
+            self.unseen.remove(&uid);
             if self.runtime.get(&uid).is_some_and(|seen| seen.at > started_at) {
                 continue;
             }
@@ -151,10 +159,17 @@ impl Node {
                 }
             }
             Scope::All => {
-                let waiting = self.pods.values().filter(|e| e.asked_at.is_some() || first).map(|e| e.uid.clone());
+                // Those that PLEG looks at now are told of when it has; a question that got lost is asked again.
+                let asked = |e: &&Entry| e.asked_at.is_some() && !unknown.contains(&e.uid);
+                let waiting = self.pods.values().filter(|e| first || asked(e)).map(|e| e.uid.clone());
                 let more: Vec<PodUid> = waiting.filter(|uid| !touched.contains(uid)).collect();
                 touched.extend(more);
             }
+        }
+        if had_unseen && self.unseen.is_empty() {
+            let queued = self.pods.values().filter(|e| e.stage == Stage::Queued && !touched.contains(&e.uid));
+            let queued: Vec<PodUid> = queued.map(|e| e.uid.clone()).collect();
+            touched.extend(queued);
         }
         for uid in touched {
             if let Some(entry) = self.pods.get_mut(&uid) {
@@ -237,7 +252,10 @@ impl Node {
         let in_runtime = self.runtime.keys().filter(|uid| !self.pods.contains_key(*uid));
         let mut unwanted: Vec<PodUid> = in_runtime.cloned().collect();
         unwanted.extend(self.records.keys().cloned());
-        unwanted.extend(std::mem::take(&mut self.leftovers));
+        unwanted.extend(self.leftovers.iter().cloned());
+        // Of one that no look has reached it is not known whether it runs.
+        unwanted.retain(|uid| !self.unseen.contains(uid));
+        self.leftovers.retain(|uid| self.unseen.contains(uid));
         unwanted.sort();
         unwanted.dedup();
         for uid in unwanted {
@@ -248,7 +266,7 @@ impl Node {
             let seen = self.runtime.get(&uid).map(|seen| &seen.pod);
             let mut entry = Entry::unwanted(&uid, record, seen.map(AsRef::as_ref), &self.settings.boot_id, now);
             if let Some(seen) = seen {
-                entry.learn(seen, now.mono);
+                entry.learn(seen, now.mono, self.settings.probes);
             }
             self.pods.insert(uid.clone(), entry);
             self.drive(now, &uid);

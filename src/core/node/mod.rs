@@ -32,6 +32,16 @@ use crate::msg::{
 
 use entry::Entry;
 
+/// Whether anybody probes containers. This is the one place that decides what a probe in a pod's spec
+/// means for sidecar gates and readiness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probes {
+    /// Nobody does: a container counts as started and ready once it runs, and is never condemned.
+    NotRun,
+    /// A prober does, and sends [`Input::Verdict`].
+    Run,
+}
+
 /// What does not change while the agent runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -51,6 +61,8 @@ pub struct Settings {
     pub host_ips: Vec<String>,
     /// Whether the runtime's default handler mounts read-only recursively.
     pub recursive_read_only: bool,
+    /// Whether containers are probed.
+    pub probes: Probes,
     /// What admission checks against.
     pub admission: super::admit::Limits,
 }
@@ -108,6 +120,9 @@ pub struct Node {
     listed_at: Option<Moment>,
     /// Pods that the newest full list could not inspect: it says nothing about them.
     uncertain: BTreeSet<PodUid>,
+    /// Pods that the first full list named and no look has reached yet: not even their names are known.
+    /// A look ends within PLEG's limit, well or badly, so this holds nobody up for long.
+    unseen: BTreeSet<PodUid>,
     /// Records of pods that have no entry yet.
     records: BTreeMap<PodUid, PodRecord>,
     /// Pods with folders or cgroups that have no entry yet.
@@ -132,6 +147,7 @@ impl Node {
             runtime: BTreeMap::new(),
             listed_at: None,
             uncertain: BTreeSet::new(),
+            unseen: BTreeSet::new(),
             records: records.into_iter().map(|r| (r.uid.clone(), r)).collect(),
             leftovers: BTreeSet::new(),
             health: RuntimeHealth::Up,
@@ -174,11 +190,11 @@ impl Node {
     /// When the view of a pod began that is the newest there is; for a pod that the runtime does not
     /// list, the newest full list.
     fn seen_at(&self, uid: &PodUid) -> Option<Moment> {
-        match self.runtime.get(uid) {
-            Some(seen) => Some(seen.at),
-            None if self.uncertain.contains(uid) => None,
-            None => self.pods.get(uid).and_then(|e| e.absent_at).max(self.listed_at),
+        if let Some(seen) = self.runtime.get(uid) {
+            return Some(seen.at);
         }
+        let listed_at = self.listed_at.filter(|_| !self.uncertain.contains(uid));
+        self.pods.get(uid).and_then(|e| e.absent_at).max(listed_at)
     }
 
     fn observed(&self, uid: &PodUid) -> Option<Arc<RuntimePod>> {

@@ -54,14 +54,18 @@ pub fn at_rest(observed: &RuntimePod) -> bool {
 /// Removes what a pod at rest has left behind: containers, sandboxes, then its folder and logs.
 pub fn plan_forget(observed: Option<&RuntimePod>, why: &str) -> Plan {
     let mut plan = Plan::default();
+    let goes_with_sandbox =
+        |c: &RuntimeContainer| observed.is_some_and(|o| o.sandboxes.iter().any(|s| s.id == c.sandbox_id));
+    // Folder and logs stay until the runtime has let go of everything.
     for container in observed.into_iter().flat_map(containers_in_order) {
         let step = Step::RemoveContainer { id: container.id.clone(), name: container.name.clone() };
-        plan.push(step, why, OnFailure::Continue);
+        let on_failure = if goes_with_sandbox(container) { OnFailure::Continue } else { OnFailure::Abort };
+        plan.push(step, why, on_failure);
     }
     for sandbox in observed.into_iter().flat_map(sandboxes_in_order) {
         // One that died by itself gives its address back only when it is stopped.
         plan.push(Step::StopSandbox(sandbox.id.clone()), why, OnFailure::Continue);
-        plan.push(Step::RemoveSandbox(sandbox.id.clone()), why, OnFailure::Continue);
+        plan.push(Step::RemoveSandbox(sandbox.id.clone()), why, OnFailure::Abort);
     }
     plan.push(Step::ReleasePod, why, OnFailure::Abort);
     plan.push(Step::ForgetPod, why, OnFailure::Abort);

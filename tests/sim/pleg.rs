@@ -1,0 +1,112 @@
+//! A model of PLEG: relists tell which pods are gone or have to be looked at, looks tell what changed.
+//!
+//! It sends what the real one sends, in one order, and is as slow, and as wrong about nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ferrolet::api::PodUid;
+use ferrolet::api::moment::Moment;
+use ferrolet::api::runtime::RuntimePod;
+use ferrolet::msg::{Observation, Scope};
+
+use super::rng::Rng;
+use super::runtime::Runtime;
+
+/// Looks that run side by side.
+const LOOKS_AT_ONCE: usize = 3;
+
+struct Look {
+    started_at: Moment,
+    /// What was there when it began; a look may show this or anything later.
+    then: Option<RuntimePod>,
+    again: bool,
+}
+
+/// What PLEG knows.
+#[derive(Default)]
+pub(super) struct Pleg {
+    /// The last view, and whether it has to be looked at again.
+    views: BTreeMap<PodUid, (Arc<RuntimePod>, bool)>,
+    looks: BTreeMap<PodUid, Look>,
+    queue: Vec<PodUid>,
+}
+
+impl Pleg {
+    pub(super) fn relist(&mut self, runtime: &Runtime, now: Moment) -> Observation {
+        let gone: Vec<PodUid> = self
+            .views
+            .keys()
+            .filter(|uid| !runtime.pods.contains_key(*uid) && !self.looks.contains_key(*uid))
+            .cloned()
+            .collect();
+        for uid in &gone {
+            self.views.remove(uid);
+        }
+        let changed = runtime.pods.iter().filter(|(uid, pod)| match self.views.get(*uid) {
+            Some((view, again)) => *again || **view != **pod,
+            None => true,
+        });
+        let changed: Vec<PodUid> = changed.map(|(uid, _)| uid.clone()).collect();
+        for uid in changed {
+            self.look(runtime, uid, now);
+        }
+        let unknown = self.looks.keys().chain(&self.queue).map(|uid| (uid.clone(), String::new())).collect();
+        Observation { started_at: now, scope: Scope::All, changed: Vec::new(), gone, unknown }
+    }
+
+    pub(super) fn look(&mut self, runtime: &Runtime, uid: PodUid, now: Moment) {
+        if let Some(look) = self.looks.get_mut(&uid) {
+            look.again = true;
+        } else if !self.queue.contains(&uid) {
+            self.queue.push(uid);
+        }
+        self.start_looks(runtime, now);
+    }
+
+    fn start_looks(&mut self, runtime: &Runtime, now: Moment) {
+        while self.looks.len() < LOOKS_AT_ONCE && !self.queue.is_empty() {
+            let uid = self.queue.remove(0);
+            let then = runtime.pods.get(&uid).cloned();
+            self.looks.insert(uid, Look { started_at: now, then, again: false });
+        }
+    }
+
+    pub(super) fn is_looking(&self) -> bool {
+        !self.looks.is_empty()
+    }
+
+    /// Ends a look, with what was there when it began, what is there now, or a failure.
+    pub(super) fn finish(&mut self, runtime: &Runtime, rng: &mut Rng, fails: bool, now: Moment) -> Option<Observation> {
+        let uid = rng.pick(self.looks.keys().cloned())?;
+        let Look { started_at, then, again } = self.looks.remove(&uid)?;
+        let found = if rng.chance(300) { then } else { runtime.pods.get(&uid).cloned() };
+        let scope = Scope::Pod(uid.clone());
+        let mut seen = Observation { started_at, scope, changed: Vec::new(), gone: Vec::new(), unknown: Vec::new() };
+        match found {
+            _ if fails => {
+                if let Some((_, again)) = self.views.get_mut(&uid) {
+                    *again = true;
+                }
+                seen.unknown.push((uid.clone(), "the look took too long".to_owned()));
+            }
+            Some(pod) => {
+                if self.views.get(&uid).is_none_or(|(view, _)| **view != pod) {
+                    let pod = Arc::new(pod);
+                    seen.changed.push(Arc::clone(&pod));
+                    self.views.insert(uid.clone(), (pod, false));
+                }
+            }
+            None => {
+                if self.views.remove(&uid).is_some() {
+                    seen.gone.push(uid.clone());
+                }
+            }
+        }
+        if again {
+            self.look(runtime, uid, now);
+        }
+        self.start_looks(runtime, now);
+        Some(seen)
+    }
+}
