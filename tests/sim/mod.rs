@@ -12,6 +12,7 @@ mod pleg;
 mod rest;
 mod rng;
 mod runtime;
+mod trouble;
 mod worker;
 mod world;
 

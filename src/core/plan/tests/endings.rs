@@ -83,9 +83,9 @@ fn forgetting_removes_containers_then_sandboxes_then_the_folder() {
         remove a/0: nothing shall remain
         remove b/0: nothing shall remain
         stop sandbox-1: nothing shall remain
-        remove sandbox-1: nothing shall remain
+        remove sandbox-1: nothing shall remain!
         stop sandbox-0: nothing shall remain
-        remove sandbox-0: nothing shall remain
+        remove sandbox-0: nothing shall remain!
         release: nothing shall remain!
         forget: nothing shall remain!
     "#]]
