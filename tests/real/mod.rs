@@ -6,6 +6,7 @@
 
 mod lab;
 
+mod crashes;
 mod crowd;
 mod lifecycle;
 mod manifests;
