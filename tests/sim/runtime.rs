@@ -31,6 +31,8 @@ pub(super) struct Runtime {
     over: BTreeSet<(PodUid, String)>,
     /// Sandboxes in which an app container was made, so that their init containers are past.
     began: BTreeSet<SandboxId>,
+    /// Init containers that were seen to end well in a sandbox, whatever was removed since.
+    passed: BTreeSet<(SandboxId, String)>,
     next_id: u64,
 }
 
@@ -196,12 +198,14 @@ impl Runtime {
             return broken;
         }
         for earlier in init_containers(pod).iter().take_while(|c| c.name != name) {
-            let passed = match is_sidecar(earlier) {
-                true => !here(&earlier.name).is_empty(),
-                false => {
-                    here(&earlier.name).iter().any(|c| matches!(&c.state, ContainerState::Exited(e) if e.code == 0))
-                }
-            };
+            let passed = self.passed.contains(&(sandbox.clone(), earlier.name.clone()));
+            let passed = passed
+                || match is_sidecar(earlier) {
+                    true => !here(&earlier.name).is_empty(),
+                    false => {
+                        here(&earlier.name).iter().any(|c| matches!(&c.state, ContainerState::Exited(e) if e.code == 0))
+                    }
+                };
             if !passed && kind != ContainerKind::Sidecar {
                 broken.push(format!("{uid}: starts {name} before {} has done its part", earlier.name));
             }
@@ -300,12 +304,17 @@ impl Runtime {
     /// against it: `recorded` is the lowest attempt that they call unused, `ended` whether they know of its end.
     pub(super) fn remove_by_hand(&mut self, uid: &PodUid, id: &ContainerId, recorded: u32, ended: bool) {
         let Some((_, container)) = self.find(id) else { return };
+        let ended_well = matches!(&container.state, ContainerState::Exited(exit) if exit.code == 0);
+        let passed = (container.sandbox_id.clone(), container.name.clone());
         let key = (uid.clone(), container.name.clone());
         if container.attempt >= recorded {
             self.used.remove(&key);
         }
         if !ended {
             self.over.remove(&key);
+        }
+        if ended_well {
+            self.passed.insert(passed);
         }
         self.remove(uid, id);
     }

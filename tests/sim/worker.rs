@@ -89,6 +89,7 @@ impl Job {
         let planned = self.work.steps.get(self.results.len()).cloned();
         if let Some(planned) = planned
             && self.go_on
+            && !self.work.cancel.is_cancelled()
             && rng.chance(500)
         {
             let _nobody_hears = self.step(runtime, &planned.step, Luck::FailsLate, rng, wall);

@@ -58,21 +58,19 @@ impl Node {
 
     /// A pod is wanted that was not.
     fn want(&mut self, now: Now, uid: &PodUid, pod: Arc<Pod>) {
-        match self.pods.get_mut(uid) {
-            // It still ends from its last time; it starts again when that is over.
-            Some(entry) => entry.wanted = Some(pod),
-            None => {
-                let mut entry = Entry::new(pod, true, now);
-                if let Some(record) = self.records.remove(uid) {
-                    entry.restore(record, &self.settings.boot_id, now);
-                }
-                if let Some(seen) = self.runtime.get(uid) {
-                    entry.learn(&seen.pod, now.mono, self.settings.probes);
-                }
-                self.leftovers.remove(uid);
-                self.pods.insert(uid.clone(), entry);
-            }
+        if self.pods.contains_key(uid) {
+            // It came back before its work had ended, or while it still ends: then it starts again when that is over.
+            return self.change(now, uid, pod);
         }
+        let mut entry = Entry::new(pod, true, now);
+        if let Some(record) = self.records.remove(uid) {
+            entry.restore(record, &self.settings.boot_id, now);
+        }
+        if let Some(seen) = self.runtime.get(uid) {
+            entry.learn(&seen.pod, now.mono, self.settings.probes);
+        }
+        self.leftovers.remove(uid);
+        self.pods.insert(uid.clone(), entry);
         self.drive(now, uid);
     }
 
