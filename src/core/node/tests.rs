@@ -1,1 +1,166 @@
-//! Tests of the node: whole lives of pods, step by step.
+//! Tests of the node: lives of pods, step by step. What the node asks for is written as short text.
+//!
+//! Each test here holds one rule by its smallest story; whole lives full of trouble are tests/sim's part.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::api::SandboxId;
+use crate::api::runtime::{RuntimeSandbox, SandboxState};
+use crate::api::v1::Pod;
+use crate::msg::{Scope, Step, StepResult};
+
+/// A node with one source, and a clock.
+struct Story {
+    node: Node,
+    seconds: u64,
+    works: Vec<PodWork>,
+}
+
+fn pod(uid: &str, name: &str, image: &str, deadline: Option<i64>) -> Arc<Pod> {
+    let pod = serde_json::json!({
+        "metadata": {"uid": uid, "name": name, "namespace": "ns"},
+        "spec": {"containers": [{"name": "app", "image": image}], "activeDeadlineSeconds": deadline},
+    });
+    Arc::new(serde_json::from_value(pod).expect("a pod"))
+}
+
+fn a_sandbox(uid: &str, name: &str) -> Arc<RuntimePod> {
+    let sandbox = RuntimeSandbox {
+        id: SandboxId::from("sandbox"),
+        attempt: 0,
+        state: SandboxState::Ready,
+        created_at: 0,
+        ips: vec!["10.0.0.1".to_owned()],
+        host_network: false,
+        runtime_handler: String::new(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+    };
+    Arc::new(RuntimePod {
+        uid: Some(PodUid::from(uid)),
+        name: name.to_owned(),
+        namespace: "ns".to_owned(),
+        sandboxes: vec![sandbox],
+        containers: Vec::new(),
+    })
+}
+
+impl Story {
+    fn new() -> Self {
+        let settings = Settings {
+            node: "n".to_owned(),
+            sources: vec![SourceKind::File],
+            backoff: BackoffLimits::with_max(Duration::from_secs(300)),
+            keep_dead: 1,
+            boot_id: "boot".to_owned(),
+            runtime_name: "r".to_owned(),
+            host_ips: Vec::new(),
+            recursive_read_only: false,
+            probes: Probes::NotRun,
+            admission: super::super::admit::Limits::default(),
+        };
+        Self { node: Node::new(settings, Vec::new()), seconds: 100, works: Vec::new() }
+    }
+
+    fn mono(&self) -> Moment {
+        Moment::from_boot(Duration::from_secs(self.seconds))
+    }
+
+    /// One input, a second later than the one before.
+    fn tell(&mut self, input: Input) -> String {
+        self.seconds += 1;
+        let now = Now { mono: self.mono(), wall: 0 };
+        let mut out = Vec::new();
+        for effect in self.node.step(now, input) {
+            match effect {
+                Effect::Work(work) => {
+                    out.push(format!("work {}", work.uid));
+                    self.works.push(work);
+                }
+                Effect::Inspect(uid) => out.push(format!("inspect {uid}")),
+                Effect::Record(record) => out.push(format!("record {}", record.uid)),
+                Effect::Unrecord(uid) => out.push(format!("unrecord {uid}")),
+            }
+        }
+        out.join(", ")
+    }
+
+    fn source(&mut self, pods: &[Arc<Pod>]) -> String {
+        self.tell(Input::Source(SourceUpdate { source: SourceKind::File, pods: pods.to_vec(), problems: Vec::new() }))
+    }
+
+    fn see(&mut self, scope: Scope, changed: Vec<Arc<RuntimePod>>, unknown: &[&str]) -> String {
+        let started_at = Moment::from_boot(Duration::from_secs(self.seconds + 1));
+        let unknown = unknown.iter().map(|uid| (PodUid::from(*uid), String::new())).collect();
+        self.tell(Input::Observed(Observation { started_at, scope, changed, gone: Vec::new(), unknown }))
+    }
+
+    /// The newest work ends; every step went like this.
+    fn report(&mut self, result: &StepResult) -> String {
+        let work = self.works.last().expect("a work");
+        let results: Vec<(Step, StepResult)> = work.steps.iter().map(|s| (s.step.clone(), result.clone())).collect();
+        let (id, uid, cancelled) = (work.id, work.uid.clone(), work.cancel.is_cancelled());
+        let finished_at = self.mono();
+        self.tell(Input::Report(WorkReport { id, uid, finished_at, results, cancelled }))
+    }
+}
+
+#[test]
+fn a_pod_waits_for_the_first_list_and_then_for_a_look_after_its_work() {
+    let mut story = Story::new();
+    assert_eq!(story.source(&[pod("a", "a", "i:1", None)]), "");
+    assert_eq!(story.see(Scope::All, Vec::new(), &[]), "record a, work a");
+    assert_eq!(story.report(&StepResult::Done), "inspect a, record a");
+    // A look that fails is asked for again later, and not in a loop.
+    assert_eq!(story.see(Scope::Pod("a".into()), Vec::new(), &["a"]), "");
+    assert!(story.node.next_deadline().is_some_and(|at| at > story.mono()));
+}
+
+#[test]
+fn a_pod_that_comes_back_before_its_work_ended_has_its_new_spec() {
+    let mut story = Story::new();
+    story.source(&[pod("a", "a", "i:1", None)]);
+    story.see(Scope::All, Vec::new(), &[]);
+    story.source(&[]);
+    assert!(story.works[0].cancel.is_cancelled());
+    story.source(&[pod("a", "a", "i:2", None)]);
+    story.report(&StepResult::Skipped);
+    story.see(Scope::Pod("a".into()), Vec::new(), &[]);
+    let image = |work: &PodWork| work.pod.spec.as_ref().and_then(|s| s.containers[0].image.clone());
+    assert_eq!(story.works.iter().map(image).collect::<Vec<_>>(), [Some("i:1".to_owned()), Some("i:2".to_owned())]);
+}
+
+#[test]
+fn a_deadline_that_cancelled_a_work_does_not_wake_the_loop_again() {
+    let mut story = Story::new();
+    story.source(&[pod("a", "a", "i:1", Some(10))]);
+    story.see(Scope::All, Vec::new(), &[]);
+    story.seconds += 20;
+    assert_eq!(story.tell(Input::Timer), "");
+    assert!(story.works[0].cancel.is_cancelled());
+    assert_eq!(story.node.next_deadline(), None);
+}
+
+#[test]
+fn a_pod_that_a_look_found_absent_counts_as_seen_though_the_list_was_unsure() {
+    let mut story = Story::new();
+    story.source(&[pod("a", "a", "i:1", None)]);
+    story.see(Scope::All, Vec::new(), &[]);
+    story.report(&StepResult::Done);
+    story.see(Scope::All, Vec::new(), &["a"]);
+    assert_eq!(story.see(Scope::Pod("a".into()), Vec::new(), &[]), "work a");
+}
+
+#[test]
+fn a_pod_waits_until_all_that_the_first_list_named_was_looked_at() {
+    let mut story = Story::new();
+    story.source(&[pod("new", "a", "i:1", None)]);
+    assert_eq!(story.see(Scope::All, Vec::new(), &["old"]), "");
+    // The elder of its name runs: it ends first.
+    let seen = story.see(Scope::Pod("old".into()), vec![a_sandbox("old", "a")], &[]);
+    assert_eq!(seen, "record old, work old");
+    let steps: Vec<&Step> = story.works[0].steps.iter().map(|s| &s.step).collect();
+    assert_eq!(steps, [&Step::StopSandbox(SandboxId::from("sandbox"))]);
+}
