@@ -42,18 +42,21 @@ fn wait_for_greeting(port: u16) {
     });
 }
 
-/// What is to be seen of a node from outside of it: bridge, cgroups, mounts, rules.
+/// What is to be seen of a node from outside of it: bridge, cgroups, mounts, rules, processes.
+///
+/// The folder goes to the script by environment: as an argument it would stand in the command line of each child that
+/// the shell has forked and that has not yet become its program, and the search would now and then find itself.
 pub(crate) fn traces(name: &str, folder: &Path) -> String {
     let script = r#"
         ip -o link show "$0" 2>/dev/null
         iptables-save -t nat | grep -F "name: \\\"$0\\\""
         find /sys/fs/cgroup -type d -path "*/$0*"
-        grep -F "$1" /proc/mounts
-        grep -alF -f - /proc/[0-9]*/cmdline <<<"$1" | grep -v "/$$/"
+        grep -F -f - /proc/mounts <<<"$FOLDER"
+        grep -alF -f - /proc/[0-9]*/cmdline <<<"$FOLDER"
         ls /var/lib/cni/results | grep -F "$0"
-        ls -d "$1" 2>/dev/null
+        ls -d "$FOLDER" 2>/dev/null
     "#;
-    let output = Command::new("bash").args(["-c", script, name]).arg(folder).output().expect("start bash");
+    let output = Command::new("bash").args(["-c", script, name]).env("FOLDER", folder).output().expect("start bash");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
