@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::agents::pod_worker::IdRanges;
 use crate::api::Quantity;
 use crate::config::{KubeletConfiguration, NodeFlags};
+use crate::core::admit::Limits;
 use crate::core::qos::{self, CgroupFacts};
+use crate::core::spec::admission::SysctlAllowlist;
 use crate::core::spec::{HandlerFeatures, NodeFacts, SwapBehavior};
 use crate::cri::Client;
 use crate::host::cgroup::{CgroupTree, CgroupVersion};
@@ -72,6 +74,8 @@ pub(super) struct RuntimeFacts {
     pub(super) name: String,
     /// Handlers by name; "" is the default one.
     pub(super) handlers: BTreeMap<String, HandlerFeatures>,
+    /// Whether it keeps to `supplementalGroupsPolicy`.
+    pub(super) supplemental_groups_policy: bool,
 }
 
 impl RuntimeFacts {
@@ -95,14 +99,15 @@ impl RuntimeFacts {
                 (handler.name, features)
             });
             log::info!("the container runtime is {} {}", version.name, version.version);
-            Ok(Self { name: version.name, handlers: handlers.collect() })
+            let supplemental_groups_policy = status.supplemental_groups_policy;
+            Ok(Self { name: version.name, handlers: handlers.collect(), supplemental_groups_policy })
         };
         let found = asked();
         drop(done);
         drop(watch);
         found.unwrap_or_else(|error| {
             log::warn!("the container runtime does not tell of itself yet: {error}");
-            Self { name: "containerd".to_owned(), handlers: BTreeMap::new() }
+            Self { name: "containerd".to_owned(), handlers: BTreeMap::new(), supplemental_groups_policy: false }
         })
     }
 }
@@ -156,6 +161,21 @@ pub(super) fn node_facts(
         thermal_throttle_cpus: machine.thermal_throttle_cpus.clone(),
         handlers: runtime.handlers.clone(),
     }
+}
+
+/// What pods are checked against before they may start.
+pub(super) fn admission(
+    config: &KubeletConfiguration,
+    machine: &MachineFacts,
+    runtime: &RuntimeFacts,
+) -> anyhow::Result<Limits> {
+    let sysctls = SysctlAllowlist::new(&config.allowed_unsafe_sysctls, &machine.kernel).map_err(anyhow::Error::msg)?;
+    Ok(Limits {
+        max_pods: usize::try_from(config.max_pods).unwrap_or(0),
+        sysctls,
+        apparmor: machine.apparmor,
+        supplemental_groups_policy: runtime.supplemental_groups_policy,
+    })
 }
 
 /// User namespaces: how many ids a pod gets, and for how many pods there are ranges.

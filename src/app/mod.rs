@@ -22,13 +22,11 @@ use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
 use crate::agents::source::http::{HttpSourceConfig, HttpSourceHandle};
 use crate::agents::store::StoreHandle;
 use crate::config::Loaded;
-use crate::core::admit::Limits;
 use crate::core::backoff::BackoffLimits;
 use crate::core::node::{Node, Probes, Settings};
 use crate::cri::Client;
 use crate::host::cgroup::{CGROUP_MOUNT, CgroupDriver, CgroupTree, CgroupVersion};
 use crate::host::cgroup_values::CgroupValues;
-use crate::host::facts::MachineFacts;
 use crate::host::mounts::MOUNT_TABLE;
 use crate::host::pod_dirs::PodDirs;
 use crate::msg::{NodeView, SourceKind, ToStore};
@@ -131,7 +129,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
             host_ips: node_ips,
             recursive_read_only: node_facts.handler("").recursive_read_only_mounts,
             probes: Probes::NotRun,
-            admission: admission(&config, &machine),
+            admission: facts::admission(&config, &machine, &runtime)?,
         },
         remembered.records,
     );
@@ -326,14 +324,5 @@ fn log_links(pod_logs_dir: &str) -> Option<PathBuf> {
             log::warn!("no log links: {}", crate::host::error::explain(&error));
             None
         }
-    }
-}
-
-fn admission(config: &crate::config::KubeletConfiguration, machine: &MachineFacts) -> Limits {
-    Limits {
-        max_pods: usize::try_from(config.max_pods).unwrap_or(0),
-        cpu_millis: i64::from(machine.cpus) * 1000,
-        memory_bytes: i64::try_from(machine.memory).unwrap_or(i64::MAX),
-        allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
     }
 }

@@ -46,6 +46,8 @@ pub struct MachineFacts {
     pub hostname: String,
     /// Sizes of huge pages in bytes, ascending.
     pub hugepage_sizes: Vec<u64>,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub apparmor: bool,
 }
 
 /// Reads the facts below `root`: `/`, or a folder with `proc`, `sys` and `etc` in it.
@@ -84,6 +86,8 @@ pub fn read(root: &Path) -> Result<MachineFacts, HostError> {
         os_image: os_image(&first(root, &["etc/os-release", "usr/lib/os-release"])),
         hostname: text(&root.join("proc/sys/kernel/hostname")).to_lowercase(),
         hugepage_sizes: hugepages(&root.join("sys/kernel/mm/hugepages")),
+        apparmor: root.join("sys/kernel/security/apparmor").exists()
+            && text(&root.join("sys/module/apparmor/parameters/enabled")).starts_with('Y'),
     })
 }
 
@@ -243,6 +247,8 @@ mod tests {
             ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr", ""),
             ("sys/kernel/mm/hugepages/hugepages-2048kB/nr", ""),
             ("sys/kernel/mm/hugepages/odd/nr", ""),
+            ("sys/kernel/security/apparmor/profiles", ""),
+            ("sys/module/apparmor/parameters/enabled", "Y\n"),
         ]);
         let expect = MachineFacts {
             memory: 2 << 20,
@@ -257,6 +263,7 @@ mod tests {
             os_image: "Debian GNU/Linux 13".to_owned(),
             hostname: "edge-7".to_owned(),
             hugepage_sizes: vec![2 << 20, 1 << 30],
+            apparmor: true,
         };
         assert_eq!(read(dir.path()).unwrap(), expect);
     }

@@ -8,7 +8,7 @@ use super::{Effect, Node};
 use crate::api::PodUid;
 use crate::api::moment::Now;
 use crate::api::runtime::RuntimePod;
-use crate::core::admit;
+use crate::core::admit::{self, AdmissionView, Verdict};
 use crate::core::plan::{self, Plan, PlanInput};
 use crate::msg::{EventType, OnFailure, PlannedStep, PodEvent, PodWork, SandboxRef, Step, StepResult, WorkReport};
 use crate::util::cancel::Cancel;
@@ -85,13 +85,14 @@ impl Node {
         let others: Vec<&crate::api::v1::Pod> = others.map(|e| e.pod.as_ref()).collect();
         // What already runs was admitted once, and stays.
         let runs_already = self.runtime.get(uid).is_some_and(|seen| !seen.pod.containers.is_empty());
-        match admit::admit(&wanted, &others, &self.settings.admission) {
-            Err(reason) if !runs_already => {
+        let view = AdmissionView { limits: &self.settings.admission, others: &others };
+        match admit::admit(admit::CHECKS, &wanted, &view) {
+            Verdict::Refuse(reason) if !runs_already => {
                 let message = reason.message.clone();
                 self.event(now, uid, "", EventType::Warning, &reason.reason.clone(), message);
                 self.set_stage(uid, Stage::Rejected(reason))
             }
-            Ok(()) | Err(_) => self.set_stage(uid, Stage::Active),
+            Verdict::Admit | Verdict::Refuse(_) => self.set_stage(uid, Stage::Active),
         }
     }
 

@@ -1,0 +1,77 @@
+//! Admission: whether a pod may start on this node at all.
+//!
+//! Layer L1, pure, called on the sync thread. Each kind of check is a [`Check`] in a file of its own; they are
+//! asked in the upstream kubelet's order, and the first refusal is the pod's end: it becomes Failed with that
+//! reason, in upstream's words. What a check needs to know of the node comes in as an [`AdmissionView`]; it looks
+//! at nothing else and remembers nothing, so that the same pod beside the same others has the same answer.
+
+mod fit;
+mod security;
+#[cfg(test)]
+mod tests;
+
+use crate::api::v1::Pod;
+use crate::core::spec::admission::SysctlAllowlist;
+use crate::msg::Reason;
+
+/// What of the node pods are checked against.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// `maxPods`; 0 for no limit.
+    pub max_pods: usize,
+    /// Sysctls that pods may set: the safe ones of this kernel and `allowedUnsafeSysctls`.
+    pub sysctls: SysctlAllowlist,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub apparmor: bool,
+    /// Whether the runtime keeps to `supplementalGroupsPolicy`.
+    pub supplemental_groups_policy: bool,
+}
+
+/// The node at the moment of the question.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionView<'a> {
+    /// What does not depend on the other pods.
+    pub limits: &'a Limits,
+    /// Pods that were admitted and are not done.
+    pub others: &'a [&'a Pod],
+}
+
+/// What a check says of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing speaks against it.
+    Admit,
+    /// It shall not start, for this reason.
+    Refuse(Reason),
+}
+
+impl Verdict {
+    /// A refusal in the words of the pod's status.
+    pub fn refuse(reason: &str, message: impl Into<String>) -> Self {
+        Self::Refuse(Reason { reason: reason.to_owned(), message: message.into() })
+    }
+}
+
+/// One kind of check.
+pub trait Check: Sync {
+    /// Its name, for people.
+    fn name(&self) -> &'static str;
+
+    /// What it says of `pod`.
+    fn admit(&self, pod: &Pod, view: &AdmissionView<'_>) -> Verdict;
+}
+
+/// All checks of this node, in the order of the upstream kubelet.
+pub const CHECKS: &[&dyn Check] =
+    &[&security::Sysctls, &security::SupplementalGroups, &fit::PodCount, &security::AppArmor];
+
+/// Whether `pod` may start: the first refusal of `checks`.
+pub fn admit(checks: &[&dyn Check], pod: &Pod, view: &AdmissionView<'_>) -> Verdict {
+    for check in checks {
+        match check.admit(pod, view) {
+            Verdict::Admit => {}
+            refusal @ Verdict::Refuse(_) => return refusal,
+        }
+    }
+    Verdict::Admit
+}
