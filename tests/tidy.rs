@@ -5,6 +5,7 @@
 //! do`. Each rule is a function over text, and is itself tested on snippets that break it: a rule
 //! that can't fail guards nothing. It reads files only, and must never need a build or the network.
 
+mod claims;
 mod layers;
 mod rules;
 mod source;

@@ -102,7 +102,7 @@ pub fn hugepage_name(bytes: u64) -> String {
 }
 
 /// The text of a resolv.conf. A setting that names a file which is not there is an error, as upstream
-/// has it: pods would else resolve nothing, silently.
+/// has it: pods would else resolve nothing, silently. Links are followed (systemd-resolved makes one).
 pub fn read_resolv_conf(path: &Path) -> Result<String, HostError> {
     let bytes = read_bounded(path, RESOLV_CONF_LIMIT).map_err(host_error)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -306,6 +306,12 @@ mod tests {
         assert_eq!(read_resolv_conf(&dir.path().join("resolv.conf")).unwrap(), "nameserver 1.1.1.1\n");
         assert!(read_resolv_conf(&dir.path().join("none")).unwrap_err().is_not_found());
         assert!(read_resolv_conf(dir.path()).unwrap_err().to_string().contains("not a regular file"));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("resolv.conf", &link).unwrap();
+        assert_eq!(read_resolv_conf(&link).unwrap(), "nameserver 1.1.1.1\n");
+        let huge = dir.path().join("huge");
+        fs::File::create(&huge).unwrap().set_len(RESOLV_CONF_LIMIT + 1).unwrap();
+        assert!(read_resolv_conf(&huge).unwrap_err().to_string().contains("10485760"), "refused, not cut");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! volumes, logs. On a `pod-N` thread, since any file system may hang. Repeating a step is harmless.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::Tools;
 use super::run::{Run, reason};
@@ -14,12 +15,9 @@ use crate::core::spec::downward::downward_files;
 use crate::host::HostError;
 use crate::host::cgroup::QosLevel;
 use crate::host::cgroup_values::CgroupValues;
-use crate::host::files::read_start;
+use crate::host::facts::read_resolv_conf;
 use crate::msg::{EventType, Reason, Step};
 use crate::volumes::{MountedVolume, PodInputs, VolumeContext, VolumeFile, mount_pod, unmount_pod};
-
-/// Largest resolv.conf that is read.
-const RESOLV_CONF_LIMIT: u64 = 64 * 1024;
 
 /// What is there for the containers.
 pub(super) struct Prepared {
@@ -130,12 +128,9 @@ pub(super) fn resolv_conf(tools: &Tools) -> Result<Option<String>, Reason> {
     if tools.resolv_conf.is_empty() {
         return Ok(None);
     }
-    // A link is common here (systemd-resolved), and the file is the administrator's own.
-    let path = std::fs::canonicalize(&tools.resolv_conf)
-        .map_err(|e| reason("CreatePodSandboxError", format!("read resolvConf {}: {e}", tools.resolv_conf)))?;
-    let bytes = read_start(&path, RESOLV_CONF_LIMIT)
-        .map_err(|e| reason("CreatePodSandboxError", crate::host::error::explain(&e)))?;
-    Ok(Some(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()))
+    read_resolv_conf(Path::new(&tools.resolv_conf))
+        .map(Some)
+        .map_err(|e| reason("CreatePodSandboxError", format!("resolvConf: {}", crate::host::error::explain(&e))))
 }
 
 /// Whether mounts travel between the node and a container: then the agent's folder has to be shared.
