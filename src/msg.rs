@@ -285,6 +285,38 @@ pub struct PodEvent {
     pub at: UnixNanos,
 }
 
+/// What an API event speaks of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventObject {
+    /// `Pod` or `Node`; both are of `v1`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its namespace; empty for a node.
+    pub namespace: String,
+    /// Its uid; for a static pod its own and not its mirror's, for a node its name, as clients look for them.
+    pub uid: String,
+    /// `metadata.resourceVersion`; empty if there is none.
+    pub resource_version: String,
+    /// `spec.containers{web}` and the like; empty for the whole.
+    pub field_path: String,
+}
+
+/// An event for the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToldEvent {
+    /// What it speaks of.
+    pub object: EventObject,
+    /// Normal or Warning.
+    pub event_type: EventType,
+    /// CamelCase reason.
+    pub reason: String,
+    /// Sentence.
+    pub message: String,
+    /// When.
+    pub at: UnixNanos,
+}
+
 /// What a probe found, sent on change only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeVerdict {
@@ -309,7 +341,21 @@ pub enum ProbeKind {
     Readiness,
 }
 
-/// One pod as the node sees it, for the local socket and servers.
+/// Where a pod is in its life, as far as others have to know: decisions are made on this, not on words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It has not begun: it waits for an elder of its name, or for the first look at the runtime.
+    Waiting,
+    /// It is kept running.
+    Active,
+    /// It is brought to rest; something of it may still run.
+    Ending,
+    /// Nothing of it runs and nothing ever will; its volumes and its cgroup are given back. The API may
+    /// delete it for good.
+    Over,
+}
+
+/// One pod as the node sees it, for the local socket, servers and reporters.
 #[derive(Clone, Debug)]
 pub struct PodView {
     /// Its uid.
@@ -318,8 +364,13 @@ pub struct PodView {
     pub name: PodName,
     /// What should run; `None` for a pod that nobody asks for any more and of which no spec is known.
     pub pod: Option<Arc<Pod>>,
+    /// The pod in its source's newest set, the API's word about its status included; `None` when no
+    /// source has it any more.
+    pub wanted: Option<Arc<Pod>>,
     /// Its status as the API would tell it.
     pub status: Arc<PodStatus>,
+    /// Where in its life it is.
+    pub life: Life,
     /// The word for its place in life: `Active`, `Terminating`, …
     pub stage: String,
     /// What the runtime has of it.
@@ -330,6 +381,25 @@ pub struct PodView {
     pub waits_for: String,
     /// Its newest events, oldest first.
     pub events: Vec<Arc<CountedEvent>>,
+}
+
+impl PodView {
+    /// A pod of which nothing is known but its names: what tests fill in.
+    pub fn named(uid: PodUid, name: PodName) -> Self {
+        Self {
+            uid,
+            name,
+            pod: None,
+            wanted: None,
+            status: Arc::default(),
+            life: Life::Active,
+            stage: "Active".to_owned(),
+            runtime: None,
+            plan: Vec::new(),
+            waits_for: String::new(),
+            events: Vec::new(),
+        }
+    }
 }
 
 /// An event with how often it came.
@@ -350,6 +420,11 @@ pub struct NodeView {
     pub node: String,
     /// Pods by uid.
     pub pods: BTreeMap<PodUid, Arc<PodView>>,
+    /// The API server's pictures of static pods.
+    pub mirrors: Arc<BTreeMap<PodName, Arc<Pod>>>,
+    /// Whether every source has spoken and the runtime has been listed: only then the statuses of pods
+    /// from the API are more than guesses.
+    pub knows_all: bool,
     /// What the sources could not use.
     pub problems: Vec<SourceProblem>,
     /// Sources that have not spoken yet.

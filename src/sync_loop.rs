@@ -14,7 +14,9 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, at, never, select};
 
 use crate::api::PodUid;
 use crate::core::node::{Effect, Input, Node};
-use crate::msg::{FromPleg, FromWorker, NodeView, PlegCommand, PodWork, ProbeVerdict, SourceUpdate, ToStore};
+use crate::msg::{
+    FromPleg, FromWorker, NodeView, PlegCommand, PodWork, ProbeVerdict, SourceUpdate, ToStore, ToldEvent,
+};
 use crate::util::clock;
 use crate::util::snapshot::Snapshot;
 
@@ -66,6 +68,10 @@ pub struct Outbox {
     pleg: Lane<PlegCommand>,
     /// Takes a record without ever waiting for the disk.
     store: Box<dyn FnMut(ToStore) + Send>,
+    /// Takes an event without ever waiting for the API server.
+    events: Box<dyn FnMut(ToldEvent) + Send>,
+    /// Rung when the view has changed, for threads that follow it. A bell that rings already is not rung again.
+    bells: Vec<Sender<()>>,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -77,7 +83,26 @@ impl std::fmt::Debug for Outbox {
 impl Outbox {
     /// Joins the channels of workers, PLEG and store.
     pub fn new(work: Sender<PodWork>, pleg: Sender<PlegCommand>, store: impl FnMut(ToStore) + Send + 'static) -> Self {
-        Self { work: Lane::new(work), pleg: Lane::new(pleg), store: Box::new(store) }
+        Self {
+            work: Lane::new(work),
+            pleg: Lane::new(pleg),
+            store: Box::new(store),
+            events: Box::new(drop),
+            bells: Vec::new(),
+        }
+    }
+
+    /// Joins the reporter of events, which shall never make the loop wait.
+    #[must_use]
+    pub fn with_events(self, events: impl FnMut(ToldEvent) + Send + 'static) -> Self {
+        Self { events: Box::new(events), ..self }
+    }
+
+    /// Joins a bell, a channel with room for one, that rings whenever the view has changed.
+    #[must_use]
+    pub fn with_bell(mut self, bell: Sender<()>) -> Self {
+        self.bells.push(bell);
+        self
     }
 
     fn flush(&mut self) {
@@ -250,13 +275,21 @@ impl SyncLoop {
                 Effect::Inspect(uid) => self.outbox.pleg.send(PlegCommand::Inspect(uid)),
                 Effect::Record(record) => (self.outbox.store)(ToStore::Put(record)),
                 Effect::Unrecord(uid) => (self.outbox.store)(ToStore::Remove(uid)),
+                Effect::Tell(told) => (self.outbox.events)(told),
             }
         }
     }
 
     fn publish(&mut self) {
         let view = self.node.view(clock::now());
+        if Arc::ptr_eq(&view, &self.view.get()) {
+            return;
+        }
         self.view.set(view);
+        for bell in &self.outbox.bells {
+            // It rings already, or nobody listens any more.
+            let _rings = bell.try_send(());
+        }
     }
 }
 

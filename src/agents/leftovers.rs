@@ -119,17 +119,7 @@ mod tests {
         let name = PodName { namespace: "default".to_owned(), name: "web".to_owned() };
         dirs.ensure_logs(&name, &uid("logs")).expect("logs");
 
-        let known = PodView {
-            uid: uid("known"),
-            name: name.clone(),
-            pod: None,
-            status: Arc::default(),
-            stage: "Active".to_owned(),
-            runtime: None,
-            plan: Vec::new(),
-            waits_for: String::new(),
-            events: Vec::new(),
-        };
+        let known = PodView::named(uid("known"), name.clone());
         let mut view = NodeView::default();
         view.pods.insert(uid("known"), Arc::new(known));
         let (sender, told) = crossbeam_channel::bounded(1);

@@ -1,12 +1,13 @@
 //! The mux: merges the full sets of all sources into one set of wanted pods.
 //!
 //! Layer L1, pure; owned by the sync loop. A source that has not spoken yet is silent, not empty: while
-//! any configured source is silent nothing unknown may be deleted ([`Mux::all_ready`]).
+//! any configured source is silent nothing unknown may be deleted ([`Mux::all_ready`]). Mirror pods, the
+//! API server's pictures of static pods, are kept apart: they are nothing to run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::pod::{pod_name, pod_uid};
+use crate::api::pod::{is_mirror, pod_name, pod_uid};
 use crate::api::v1::Pod;
 use crate::api::{PodName, PodUid};
 use crate::msg::{SourceKind, SourceProblem, SourceUpdate};
@@ -27,6 +28,7 @@ pub enum Change {
 pub struct Mux {
     sets: BTreeMap<SourceKind, Option<SourceUpdate>>,
     merged: BTreeMap<PodUid, Arc<Pod>>,
+    mirrors: Arc<BTreeMap<PodName, Arc<Pod>>>,
     conflicts: Vec<SourceProblem>,
 }
 
@@ -53,6 +55,11 @@ impl Mux {
         told.chain(&self.conflicts).cloned().collect()
     }
 
+    /// The mirror pods of the API source, by name.
+    pub fn mirrors(&self) -> &Arc<BTreeMap<PodName, Arc<Pod>>> {
+        &self.mirrors
+    }
+
     /// The wanted pod of that uid.
     pub fn get(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
         self.merged.get(uid)
@@ -62,7 +69,13 @@ impl Mux {
     ///
     /// Two sources with the same uid, or with the same namespace and name: the file source wins over
     /// the URL, the URL over the API, and the loser is told as a problem.
-    pub fn update(&mut self, update: SourceUpdate) -> Vec<Change> {
+    pub fn update(&mut self, mut update: SourceUpdate) -> Vec<Change> {
+        if update.source == SourceKind::Api {
+            let (mirrors, pods) = update.pods.into_iter().partition(|pod| is_mirror(pod));
+            update.pods = pods;
+            let mirrors: Vec<Arc<Pod>> = mirrors;
+            self.mirrors = Arc::new(mirrors.into_iter().map(|pod| (pod_name(&pod), pod)).collect());
+        }
         self.sets.insert(update.source, Some(update));
         let mut merged: BTreeMap<PodUid, Arc<Pod>> = BTreeMap::new();
         let mut owners: BTreeMap<PodName, SourceKind> = BTreeMap::new();
@@ -151,6 +164,23 @@ mod tests {
             assert_eq!(feed(&mut mux, line), expect, "{line}");
         }
         assert!(mux.all_ready());
+    }
+
+    #[test]
+    fn mirror_pods_are_kept_apart_and_never_meet_the_pod_that_they_mirror() {
+        let mut mux = Mux::new(&[SourceKind::File, SourceKind::Api]);
+        feed(&mut mux, "file: 1/a/x");
+        let mut mirror = pod("9", "a", "x").as_ref().clone();
+        mirror.metadata.annotations =
+            Some(BTreeMap::from([(crate::api::labels::CONFIG_MIRROR.to_owned(), "1".to_owned())]));
+        let pods = vec![Arc::new(mirror), pod("2", "b", "x")];
+        let changes = mux.update(SourceUpdate { source: SourceKind::Api, pods, problems: Vec::new() });
+        assert!(matches!(&changes[..], [Change::Added(uid, _)] if uid.as_str() == "2"), "{changes:?}");
+        assert_eq!(mux.problems(), []);
+        let mirrors: Vec<String> = mux.mirrors().keys().map(ToString::to_string).collect();
+        assert_eq!(mirrors, ["default/a"]);
+        assert_eq!(feed(&mut mux, "api:"), "-2");
+        assert!(mux.mirrors().is_empty());
     }
 
     #[test]

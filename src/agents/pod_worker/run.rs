@@ -19,7 +19,7 @@ pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWork
     let mut results = Vec::with_capacity(work.steps.len());
     let mut go_on = true;
     for planned in &work.steps {
-        // What stops something is not given up half-way: only starts are overtaken.
+        // What stops something is given up half-way only when it shall be stopped sooner.
         let is_overtaken = work.cancel.is_cancelled();
         let result = if !go_on || is_overtaken {
             StepResult::Skipped

@@ -104,7 +104,9 @@ fn hook_turn_stop(run: &Run<'_>, stop: &StopContainer, grace: Duration, waves: &
     {
         let unnamed = Container { name: stop.name.clone(), ..Container::default() };
         let container = spec.as_ref().map_or(&unnamed, |(_, c)| c.as_ref());
-        if let Err(why) = hooks::run(tools, work, container, &stop.id, hook, grace) {
+        if let Err(why) = hooks::run(tools, work, container, &stop.id, hook, grace)
+            && !work.cancel.is_cancelled()
+        {
             run.event(&path, EventType::Warning, "FailedPreStopHook", format!("PreStopHook failed: {why}"));
         }
     }

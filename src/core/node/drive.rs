@@ -10,7 +10,10 @@ use crate::api::moment::Now;
 use crate::api::runtime::RuntimePod;
 use crate::core::admit::{self, AdmissionView, Verdict};
 use crate::core::plan::{self, Plan, PlanInput};
-use crate::msg::{EventType, OnFailure, PlannedStep, PodEvent, PodWork, SandboxRef, Step, StepResult, WorkReport};
+use crate::msg::{
+    EventObject, EventType, OnFailure, PlannedStep, PodEvent, PodWork, SandboxRef, SourceKind, Step, StepResult,
+    ToldEvent, WorkReport,
+};
 use crate::util::cancel::Cancel;
 
 /// What one look at a pod's stage came to.
@@ -51,7 +54,7 @@ impl Node {
             Stage::Active => self.turn_active(now, uid),
             Stage::Ending { .. } => self.turn_ending(now, uid),
             Stage::Releasing { .. } => self.turn_releasing(now, uid),
-            Stage::Ended { .. } => self.turn_ended(uid),
+            Stage::Ended { .. } => self.turn_ended(now, uid),
             Stage::Forgetting => self.turn_forgetting(now, uid),
         }
     }
@@ -61,12 +64,18 @@ impl Node {
         let Some(wanted) = entry.wanted.clone() else {
             return self.set_stage(uid, Stage::Forgetting);
         };
+        let ends_already = entry.end_by_source(now).filter(|cause| *cause != Cause::DeadlineExceeded);
+        let deadline = now.mono + entry.grace();
         // Until the runtime was listed it is not known whether an elder of that name still runs.
         if self.listed_at.is_none() {
             return self.wait(uid, "the container runtime to be listed for the first time");
         }
         if !self.unseen.is_empty() {
             return self.wait(uid, "a first look at the pods that the container runtime has");
+        }
+        // It was deleted before it began, or ended in an earlier life of this agent: it needs no turn.
+        if let Some(cause) = ends_already {
+            return self.set_stage(uid, Stage::Ending { cause, deadline });
         }
         let name = entry.name.clone();
         let elder = self.pods.values().find(|e| e.name == name && e.uid != *uid && e.stage != Stage::Queued);
@@ -105,12 +114,7 @@ impl Node {
 
     fn turn_active(&mut self, now: Now, uid: &PodUid) -> Turn {
         let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
-        let cause = match (&entry.wanted, entry.active_deadline()) {
-            (None, _) => Some(Cause::Removed),
-            (Some(_), Some(at)) if at <= now.mono => Some(Cause::DeadlineExceeded),
-            (Some(_), _) => None,
-        };
-        if let Some(cause) = cause {
+        if let Some(cause) = entry.end_by_source(now) {
             let deadline = now.mono + entry.grace();
             return self.set_stage(uid, Stage::Ending { cause, deadline });
         }
@@ -154,10 +158,11 @@ impl Node {
         self.carry_out(now, uid, plan, &RuntimePod::default())
     }
 
-    fn turn_ended(&mut self, uid: &PodUid) -> Turn {
+    fn turn_ended(&mut self, now: Now, uid: &PodUid) -> Turn {
         let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
         // A pod that its source dropped and brought back starts anew once nothing is left of it.
-        let starts_anew = matches!(entry.stage.cause(), Some(Cause::Removed | Cause::Orphan));
+        let starts_anew =
+            matches!(entry.stage.cause(), Some(Cause::Removed | Cause::Orphan)) && entry.end_by_source(now).is_none();
         if entry.wanted.is_none() || starts_anew { self.set_stage(uid, Stage::Forgetting) } else { Turn::Stay }
     }
 
@@ -207,7 +212,7 @@ impl Node {
             entry.memory.entry(name).or_default().crash = Some(crash);
         }
         let cancel = Cancel::new();
-        entry.work = Work::Running { id: next_work, cancel: cancel.clone() };
+        entry.work = Work::Running { id: next_work, cancel: cancel.clone(), ends_by: entry.ends_by() };
         let sandbox = plan::newest_sandbox(observed).filter(|s| plan::is_ready(s));
         let work = PodWork {
             id: next_work,
@@ -295,7 +300,32 @@ impl Node {
         }
     }
 
-    pub(super) fn event(
+    /// Keeps an event for the tools and sends it to the API server.
+    pub(super) fn tell(&mut self, event: PodEvent) {
+        let Some(entry) = self.pods.get_mut(&event.uid) else { return };
+        let pod = entry.wanted.as_ref().unwrap_or(&entry.pod);
+        let object = EventObject {
+            kind: "Pod",
+            name: entry.name.name.clone(),
+            namespace: entry.name.namespace.clone(),
+            uid: event.uid.to_string(),
+            resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
+            field_path: event.field_path.clone(),
+        };
+        let told = ToldEvent {
+            object,
+            event_type: event.event_type,
+            reason: event.reason.clone(),
+            message: event.message.clone(),
+            at: event.at,
+        };
+        entry.record_event(event);
+        if self.settings.sources.contains(&SourceKind::Api) {
+            self.effect(Effect::Tell(told));
+        }
+    }
+
+    fn event(
         &mut self,
         now: Now,
         uid: &PodUid,
@@ -304,9 +334,8 @@ impl Node {
         reason: &str,
         message: String,
     ) {
-        let Some(entry) = self.pods.get_mut(uid) else { return };
         let (uid, field_path, reason) = (uid.clone(), field_path.to_owned(), reason.to_owned());
-        entry.record_event(PodEvent { uid, field_path, event_type, reason, message, at: now.wall });
+        self.tell(PodEvent { uid, field_path, event_type, reason, message, at: now.wall });
     }
 }
 
@@ -314,13 +343,11 @@ impl Entry {
     /// Whether the work in flight is for something that is no longer so.
     fn is_overtaken(&self, now: Now) -> bool {
         match self.stage {
-            Stage::Active => self.wanted.is_none() || self.active_deadline().is_some_and(|at| at <= now.mono),
-            Stage::Queued
-            | Stage::Rejected(_)
-            | Stage::Ending { .. }
-            | Stage::Releasing { .. }
-            | Stage::Ended { .. }
-            | Stage::Forgetting => false,
+            Stage::Active => self.end_by_source(now).is_some(),
+            Stage::Ending { .. } => self.is_too_slow(),
+            Stage::Queued | Stage::Rejected(_) | Stage::Releasing { .. } | Stage::Ended { .. } | Stage::Forgetting => {
+                false
+            }
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) const EVENTS_KEPT: usize = 30;
 pub(super) enum Cause {
     /// Its source no longer has it.
     Removed,
+    /// The API server asks for its end: it has a deletionTimestamp.
+    Deleted,
     /// Nobody asks for it: found in the runtime or in a record.
     Orphan,
     /// All its containers are done.
@@ -36,6 +38,7 @@ impl Cause {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Removed => "Removed",
+            Self::Deleted => "Deleted",
             Self::Orphan => "Orphan",
             Self::Completed(_) => "Completed",
             Self::DeadlineExceeded => "DeadlineExceeded",
@@ -45,6 +48,7 @@ impl Cause {
     pub(super) fn sentence(&self) -> &'static str {
         match self {
             Self::Removed => "its source no longer has it",
+            Self::Deleted => "it was deleted at the API server",
             Self::Orphan => "no source asks for it",
             Self::Completed(_) => "all its containers are done",
             Self::DeadlineExceeded => "its activeDeadlineSeconds are over",
@@ -96,7 +100,12 @@ impl Stage {
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Idle,
-    Running { id: u64, cancel: Cancel },
+    Running {
+        id: u64,
+        cancel: Cancel,
+        /// When what it stops is killed at the latest, if the pod ends.
+        ends_by: Option<Moment>,
+    },
 }
 
 /// One pod.
@@ -192,9 +201,12 @@ impl Entry {
         Some(self.started_at + plan::seconds(seconds))
     }
 
+    /// The grace period: that of the deletion, else the pod's own; never less than a second, as upstream.
     pub(super) fn grace(&self) -> Duration {
-        let seconds = self.pod.metadata.deletion_grace_period_seconds.unwrap_or_else(|| grace_seconds(&self.pod));
-        plan::seconds(seconds)
+        let of_deletion = |pod: &Pod| pod.metadata.deletion_grace_period_seconds;
+        let newest = self.wanted.as_deref().and_then(of_deletion);
+        let seconds = newest.or_else(|| of_deletion(&self.pod)).unwrap_or_else(|| grace_seconds(&self.pod));
+        plan::seconds(seconds.max(1))
     }
 
     /// Tells the running work to stop: it was overtaken.

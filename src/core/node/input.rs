@@ -7,6 +7,7 @@ use super::entry::{Entry, Stage};
 use super::{Effect, Input, Node, Seen};
 use crate::api::PodUid;
 use crate::api::moment::Now;
+use crate::api::pod::is_static;
 use crate::api::v1::Pod;
 use crate::core::mux::Change;
 use crate::msg::{
@@ -21,9 +22,9 @@ impl Node {
             Input::Runtime(health) => self.take_health(now, health),
             Input::Report(report) => self.take_report(now, &report),
             Input::Event(event) => {
-                if let Some(entry) = self.pods.get_mut(&event.uid) {
+                if self.pods.contains_key(&event.uid) {
                     self.stale.insert(event.uid.clone());
-                    entry.record_event(event);
+                    self.tell(event);
                 }
             }
             Input::Verdict(verdict) => self.take_verdict(now, verdict),
@@ -66,6 +67,7 @@ impl Node {
         if let Some(record) = self.records.remove(uid) {
             entry.restore(record, &self.settings.boot_id, now);
         }
+        entry.learn_told(now);
         if let Some(seen) = self.runtime.get(uid) {
             entry.learn(&seen.pod, now.mono, self.settings.probes);
         }
@@ -79,6 +81,7 @@ impl Node {
         let Some(entry) = self.pods.get_mut(uid) else { return self.want(now, uid, pod) };
         let spec_changed = entry.wanted.as_ref().is_none_or(|old| old.spec != pod.spec);
         entry.wanted = Some(Arc::clone(&pod));
+        entry.shorten(now);
         if matches!(entry.stage, Stage::Queued | Stage::Rejected(_) | Stage::Active) {
             entry.pod = pod;
             if spec_changed {
@@ -86,10 +89,14 @@ impl Node {
                 entry.memory.values_mut().for_each(|m| m.failed = None);
                 entry.retry_at = None;
                 entry.cancel();
-                if matches!(entry.stage, Stage::Rejected(_)) {
+                // The API server refuses edits that would matter to admission: a rejected pod of its stays so.
+                if matches!(entry.stage, Stage::Rejected(_)) && is_static(&entry.pod) {
                     entry.stage = Stage::Queued;
                 }
             }
+        } else if !is_static(&pod) {
+            // Its spec decides nothing any more; its status and its deletion do.
+            entry.pod = pod;
         }
         self.drive(now, uid);
     }

@@ -7,6 +7,7 @@
 //!
 //! While a source is silent or the runtime has not been listed, nothing unknown is touched.
 
+mod deletion;
 mod drive;
 mod entry;
 mod input;
@@ -27,7 +28,7 @@ use crate::core::backoff::BackoffLimits;
 use crate::core::mux::Mux;
 use crate::msg::{
     NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, RuntimeHealth, SourceKind, SourceUpdate,
-    WorkReport,
+    ToldEvent, WorkReport,
 };
 
 use entry::Entry;
@@ -99,6 +100,8 @@ pub enum Effect {
     Record(Box<PodRecord>),
     /// Remove from disk.
     Unrecord(PodUid),
+    /// Tell the API server.
+    Tell(ToldEvent),
 }
 
 /// A pod as the runtime has it, and how old the view is.

@@ -8,7 +8,7 @@ use super::entry::{Cause, Entry, Stage};
 use super::{Effect, Node};
 use crate::api::labels::Marks;
 use crate::api::moment::{Moment, Now};
-use crate::api::pod::{find_container, pod_uid};
+use crate::api::pod::{find_container, is_static, pod_uid};
 use crate::api::record::{
     ContainerRecord, CrashRecord, EndingRecord, LOST_EXIT_CODE, LastRun, PodRecord, RECORD_VERSION,
 };
@@ -60,7 +60,7 @@ impl Entry {
             let phase = match cause {
                 Cause::Completed(plan::Ending::Succeeded) => "Succeeded",
                 Cause::Completed(plan::Ending::Failed) | Cause::DeadlineExceeded => "Failed",
-                Cause::Removed | Cause::Orphan => "",
+                Cause::Removed | Cause::Deleted | Cause::Orphan => "",
             };
             EndingRecord {
                 cause: cause.word().to_owned(),
@@ -88,7 +88,7 @@ impl Entry {
             version: RECORD_VERSION,
             uid: self.uid.clone(),
             boot_id: boot_id.to_owned(),
-            pod: self.pod.as_ref().clone(),
+            pod: worth_keeping(&self.pod),
             start_time: self.start_time,
             next_sandbox_attempt: self.next_sandbox_attempt,
             containers: containers.collect(),
@@ -99,9 +99,7 @@ impl Entry {
     /// Takes up what an earlier life of the agent knew of this pod.
     pub(super) fn restore(&mut self, record: PodRecord, boot_id: &str, now: Now) {
         let same_boot = record.boot_id == boot_id;
-        self.start_time = record.start_time;
-        let age = u64::try_from(now.wall.saturating_sub(record.start_time)).unwrap_or(0);
-        self.started_at = now.mono - Duration::from_nanos(age);
+        self.began(record.start_time, now);
         self.next_sandbox_attempt = record.next_sandbox_attempt;
         for (name, kept) in &record.containers {
             let crash = kept.crash.as_ref().filter(|_| same_boot).map(|crash| {
@@ -121,6 +119,7 @@ impl Entry {
                 ("Completed", _) => Cause::Completed(plan::Ending::Failed),
                 ("DeadlineExceeded", _) => Cause::DeadlineExceeded,
                 ("Removed", _) => Cause::Removed,
+                ("Deleted", _) => Cause::Deleted,
                 _ => Cause::Orphan,
             };
             // The grace period goes on where it was, and never grows.
@@ -155,6 +154,18 @@ impl Entry {
         }
         entry
     }
+}
+
+/// The pod without what the API server writes anew each time somebody touches it: that is no news for
+/// the disk, and its status is told by the API and by the runtime.
+fn worth_keeping(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    pod.metadata.managed_fields = None;
+    pod.metadata.resource_version = None;
+    if !is_static(&pod) {
+        pod.status = None;
+    }
+    pod
 }
 
 fn bare_pod(uid: &PodUid, name: &PodName) -> Pod {

@@ -11,9 +11,12 @@ use crate::api::runtime::{RuntimeSandbox, SandboxState};
 use crate::api::v1::Pod;
 use crate::msg::{Scope, Step, StepResult};
 
+mod deletion;
+
 /// A node with one source, and a clock.
 struct Story {
     node: Node,
+    source: SourceKind,
     seconds: u64,
     works: Vec<PodWork>,
 }
@@ -49,9 +52,13 @@ fn a_sandbox(uid: &str, name: &str) -> Arc<RuntimePod> {
 
 impl Story {
     fn new() -> Self {
+        Self::of(SourceKind::File)
+    }
+
+    fn of(source: SourceKind) -> Self {
         let settings = Settings {
             node: "n".to_owned(),
-            sources: vec![SourceKind::File],
+            sources: vec![source],
             backoff: BackoffLimits::with_max(Duration::from_secs(300)),
             keep_dead: 1,
             boot_id: "boot".to_owned(),
@@ -61,7 +68,7 @@ impl Story {
             probes: Probes::NotRun,
             admission: super::super::admit::Limits::default(),
         };
-        Self { node: Node::new(settings, Vec::new()), seconds: 100, works: Vec::new() }
+        Self { node: Node::new(settings, Vec::new()), source, seconds: 100, works: Vec::new() }
     }
 
     fn mono(&self) -> Moment {
@@ -82,13 +89,14 @@ impl Story {
                 Effect::Inspect(uid) => out.push(format!("inspect {uid}")),
                 Effect::Record(record) => out.push(format!("record {}", record.uid)),
                 Effect::Unrecord(uid) => out.push(format!("unrecord {uid}")),
+                Effect::Tell(told) => out.push(format!("tell {} {}", told.object.name, told.reason)),
             }
         }
         out.join(", ")
     }
 
     fn source(&mut self, pods: &[Arc<Pod>]) -> String {
-        self.tell(Input::Source(SourceUpdate { source: SourceKind::File, pods: pods.to_vec(), problems: Vec::new() }))
+        self.tell(Input::Source(SourceUpdate { source: self.source, pods: pods.to_vec(), problems: Vec::new() }))
     }
 
     fn see(&mut self, scope: Scope, changed: Vec<Arc<RuntimePod>>, unknown: &[&str]) -> String {

@@ -6,6 +6,7 @@ use super::Node;
 use super::entry::{Cause, Entry, Stage};
 use crate::api::PodUid;
 use crate::api::moment::Now;
+use crate::core::plan;
 use crate::core::qos;
 use crate::core::status::{self, StatusInput};
 use crate::msg::{NodeView, PodView, RuntimeHealth};
@@ -28,6 +29,8 @@ impl Node {
         self.view = Arc::new(NodeView {
             node: self.settings.node.clone(),
             pods,
+            mirrors: Arc::clone(self.mux.mirrors()),
+            knows_all: self.knows_all(),
             problems: self.mux.problems(),
             silent_sources: self.mux.silent(),
             runtime_down: match &self.health {
@@ -46,7 +49,7 @@ impl Node {
         let observed = runtime.as_deref().or(listed.then_some(&empty));
         let ending = match entry.stage.cause() {
             Some(Cause::DeadlineExceeded) => Some(status::Ending::deadline_exceeded()),
-            Some(Cause::Removed | Cause::Orphan | Cause::Completed(_)) | None => None,
+            Some(Cause::Removed | Cause::Deleted | Cause::Orphan | Cause::Completed(_)) | None => None,
         };
         let outcome = status::pod_status(&StatusInput {
             pod: &entry.pod,
@@ -69,6 +72,8 @@ impl Node {
             uid: uid.clone(),
             name: entry.name.clone(),
             pod: Some(Arc::clone(&entry.pod)),
+            wanted: entry.wanted.clone(),
+            life: entry.life(runtime.as_deref().is_none_or(plan::at_rest)),
             status: Arc::clone(&entry.status),
             stage: entry.stage.word().to_owned(),
             plan: entry.plan.clone(),

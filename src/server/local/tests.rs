@@ -9,17 +9,8 @@ use std::net::Shutdown;
 fn tools(pods: usize) -> LocalTools {
     let pods = (0..pods).map(|n| {
         let uid = PodUid::from(format!("uid-{n:03}"));
-        let view = PodView {
-            uid: uid.clone(),
-            name: PodName { namespace: "default".to_owned(), name: format!("web-{n:03}") },
-            pod: None,
-            status: Arc::default(),
-            stage: "Active".to_owned(),
-            runtime: None,
-            plan: Vec::new(),
-            waits_for: "x".repeat(1000),
-            events: Vec::new(),
-        };
+        let name = PodName { namespace: "default".to_owned(), name: format!("web-{n:03}") };
+        let view = PodView { waits_for: "x".repeat(1000), ..PodView::named(uid.clone(), name) };
         (uid, Arc::new(view))
     });
     let view = NodeView { node: "edge".to_owned(), pods: pods.collect(), ..NodeView::default() };

@@ -1,23 +1,16 @@
 //! Pods and containers to look for, in tests.
 
-use std::sync::Arc;
-
 use crate::api::runtime::{ContainerState, RuntimeContainer};
 use crate::api::{PodName, PodUid};
 use crate::msg::PodView;
 
 /// A pod without anything but names.
 pub(crate) fn pod(uid: &str, namespace: &str, name: &str, stage: &str) -> PodView {
+    let name = PodName { namespace: namespace.to_owned(), name: name.to_owned() };
     PodView {
-        uid: PodUid::from(uid),
-        name: PodName { namespace: namespace.to_owned(), name: name.to_owned() },
-        pod: None,
-        status: Arc::default(),
         stage: stage.to_owned(),
-        runtime: None,
-        plan: Vec::new(),
         waits_for: "waits for the image".to_owned(),
-        events: Vec::new(),
+        ..PodView::named(PodUid::from(uid), name)
     }
 }
 

@@ -1,0 +1,136 @@
+//! How a pod comes to its end by the word of its source: deleted at the API server, taken out of its
+//! source's set, or already over there. Pure; see the parent module.
+//!
+//! A grace period only ever shrinks, and a pod that began to end never goes back.
+
+use std::time::Duration;
+
+use super::entry::{Cause, Entry, Stage, Work};
+use crate::api::moment::{Moment, Now};
+use crate::api::pod::{ContainerKind, find_container, is_static};
+use crate::api::record::LastRun;
+use crate::api::runtime::UnixNanos;
+use crate::api::v1::{ContainerStatus, Pod, PodStatus};
+use crate::core::plan;
+use crate::core::status::Phase;
+use crate::msg::Life;
+
+/// Whether the API server asks for the pod's end.
+pub(super) fn is_deleted(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// How the API says that a pod has ended. What a manifest says of its own status does not count.
+fn ended_at_source(pod: &Pod) -> Option<plan::Ending> {
+    match pod.status.as_ref().filter(|_| !is_static(pod)).and_then(Phase::of)? {
+        Phase::Succeeded => Some(plan::Ending::Succeeded),
+        Phase::Failed => Some(plan::Ending::Failed),
+        Phase::Pending | Phase::Running => None,
+    }
+}
+
+impl Entry {
+    /// Why the pod has to end, by what its source says of it now and by its own deadline.
+    pub(super) fn end_by_source(&self, now: Now) -> Option<Cause> {
+        let Some(wanted) = &self.wanted else { return Some(Cause::Removed) };
+        if is_deleted(wanted) {
+            return Some(Cause::Deleted);
+        }
+        if let Some(ending) = ended_at_source(wanted) {
+            return Some(Cause::Completed(ending));
+        }
+        self.active_deadline().is_some_and(|at| at <= now.mono).then_some(Cause::DeadlineExceeded)
+    }
+
+    /// Takes a shorter grace period into the ending that is under way.
+    pub(super) fn shorten(&mut self, now: Now) {
+        let is_asked = self.wanted.as_ref().is_some_and(|pod| pod.metadata.deletion_grace_period_seconds.is_some());
+        let latest = now.mono + self.grace();
+        if let Stage::Ending { deadline, .. } = &mut self.stage
+            && is_asked
+        {
+            *deadline = (*deadline).min(latest);
+        }
+    }
+
+    /// Whether the work in flight gives the containers more time than the pod has left now.
+    pub(super) fn is_too_slow(&self) -> bool {
+        match (&self.work, &self.stage) {
+            (Work::Running { ends_by: Some(ends_by), .. }, Stage::Ending { deadline, .. }) => deadline < ends_by,
+            (Work::Running { .. } | Work::Idle, _) => false,
+        }
+    }
+
+    /// When the containers of an ending pod are killed at the latest.
+    pub(super) fn ends_by(&self) -> Option<Moment> {
+        match self.stage {
+            Stage::Ending { deadline, .. } => Some(deadline),
+            Stage::Queued
+            | Stage::Rejected(_)
+            | Stage::Active
+            | Stage::Releasing { .. }
+            | Stage::Ended { .. }
+            | Stage::Forgetting => None,
+        }
+    }
+
+    /// Where it is in its life, for reporters. `is_at_rest`: the runtime runs nothing of it.
+    pub(super) fn life(&self, is_at_rest: bool) -> Life {
+        match self.stage {
+            Stage::Queued => Life::Waiting,
+            Stage::Active => Life::Active,
+            Stage::Ended { .. } => Life::Over,
+            Stage::Rejected(_) | Stage::Forgetting if is_at_rest => Life::Over,
+            Stage::Rejected(_) | Stage::Forgetting | Stage::Ending { .. } | Stage::Releasing { .. } => Life::Ending,
+        }
+    }
+
+    /// It began at this wall time, in an earlier life of the agent.
+    pub(super) fn began(&mut self, wall: UnixNanos, now: Now) {
+        let age = u64::try_from(now.wall.saturating_sub(wall)).unwrap_or(0);
+        self.start_time = wall;
+        self.started_at = now.mono - Duration::from_nanos(age);
+    }
+
+    /// Learns from the status that the API has of a pod which this agent does not remember: attempts
+    /// used, and how containers ended. The runtime may have forgotten what was told long ago.
+    pub(super) fn learn_told(&mut self, now: Now) {
+        let Some(status) = self.pod.status.clone() else { return };
+        if is_static(&self.pod) {
+            return;
+        }
+        if let Some(began) = status.start_time.as_ref().and_then(|t| i64::try_from(t.0.as_nanosecond()).ok()) {
+            self.began(began, now);
+        }
+        for told in container_statuses(&status) {
+            let was_made = told.container_id.as_deref().is_some_and(|id| !id.is_empty());
+            if !was_made && told.restart_count == 0 {
+                continue;
+            }
+            let kind = find_container(&self.pod, &told.name).map(|(kind, _)| kind);
+            let memory = self.memory.entry(told.name.clone()).or_default();
+            let used = u32::try_from(told.restart_count).unwrap_or(0);
+            memory.next_attempt = memory.next_attempt.max(used.saturating_add(1));
+            // Init containers run again in a new sandbox, whatever they did in the old one.
+            if memory.last_run == LastRun::Never && kind == Some(ContainerKind::App) {
+                memory.last_run = last_run(told);
+            }
+        }
+    }
+}
+
+fn container_statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    lists.into_iter().flatten().flatten()
+}
+
+fn last_run(told: &ContainerStatus) -> LastRun {
+    let ended = |state: &Option<crate::api::v1::ContainerState>| {
+        state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code)
+    };
+    match ended(&told.state).or_else(|| ended(&told.last_state)) {
+        _ if told.state.as_ref().is_some_and(|s| s.running.is_some()) => LastRun::Began,
+        Some(code) => LastRun::Ended(code),
+        None => LastRun::Never,
+    }
+}
