@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use crate::agents::pod_worker::IdRanges;
 use crate::api::Quantity;
+use crate::api::v1::Taint;
+use crate::config::features::is_enabled;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::admit::Limits;
-use crate::core::qos::{self, CgroupFacts};
+use crate::core::capacity::{self, MachineResources, NodeResources, Reservations};
+use crate::core::qos::{self, CgroupFacts, ResourceList};
 use crate::core::spec::admission::SysctlAllowlist;
 use crate::core::spec::{HandlerFeatures, NodeFacts, SwapBehavior};
 use crate::cri::Client;
@@ -116,8 +119,8 @@ impl RuntimeFacts {
 #[allow(clippy::too_many_arguments)]
 pub(super) fn node_facts(
     config: &KubeletConfiguration,
-    _flags: &NodeFlags,
     machine: &MachineFacts,
+    allocatable: &ResourceList,
     node_name: &str,
     node_ips: &[String],
     root_dir: &Path,
@@ -128,11 +131,6 @@ pub(super) fn node_facts(
         Some(CgroupVersion::V1) => qos::CgroupVersion::V1,
         Some(CgroupVersion::V2) | None => qos::CgroupVersion::V2,
     };
-    let allocatable = BTreeMap::from([
-        ("cpu".to_owned(), Quantity(machine.cpus.to_string())),
-        ("memory".to_owned(), Quantity(machine.memory.to_string())),
-        ("pods".to_owned(), Quantity(config.max_pods.to_string())),
-    ]);
     NodeFacts {
         node_name: node_name.to_owned(),
         node_ips: node_ips.to_vec(),
@@ -144,7 +142,7 @@ pub(super) fn node_facts(
         memory_capacity: machine.memory,
         swap_capacity: machine.swap,
         swap: SwapBehavior::NoSwap,
-        allocatable,
+        allocatable: capacity::quantities(allocatable),
         hugepage_sizes: machine.hugepage_sizes.clone(),
         cgroup: CgroupFacts {
             version,
@@ -163,18 +161,88 @@ pub(super) fn node_facts(
     }
 }
 
+/// What the node has, and what of it pods may use.
+pub(super) fn resources(
+    config: &KubeletConfiguration,
+    flags: &NodeFlags,
+    machine: &MachineFacts,
+    root_dir: &Path,
+) -> NodeResources {
+    let ephemeral_storage = match config.local_storage_capacity_isolation {
+        false => None,
+        true => crate::host::facts::storage_capacity(root_dir)
+            .inspect_err(|error| log::warn!("pods that request ephemeral storage are refused: {}", explain(error)))
+            .ok(),
+    };
+    let machine = MachineResources {
+        cpus: machine.cpus,
+        memory: machine.memory,
+        ephemeral_storage,
+        hugepages: machine.hugepages.clone(),
+    };
+    let quantities = |list: &BTreeMap<String, String>| {
+        list.iter().map(|(name, amount)| (name.clone(), Quantity(amount.clone()))).collect()
+    };
+    let ignore_eviction = flags.experimental_allocatable_ignore_eviction;
+    let reserved_cpus = Some(crate::host::facts::cpu_list(&config.reserved_system_cpus)).filter(|count| *count > 0);
+    capacity::node_resources(
+        &machine,
+        &Reservations {
+            max_pods: u32::try_from(config.max_pods).unwrap_or(0),
+            pods_per_core: u32::try_from(config.pods_per_core).unwrap_or(0),
+            system: quantities(&config.system_reserved),
+            kube: quantities(&config.kube_reserved),
+            system_cpus: reserved_cpus,
+            eviction_hard: if ignore_eviction { BTreeMap::new() } else { config.eviction_hard.clone() },
+        },
+    )
+}
+
+/// The node's labels: those that every node has, and `--node-labels`.
+fn node_labels(flags: &NodeFlags, node_name: &str) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        other => other,
+    };
+    let known = [
+        ("kubernetes.io/hostname", node_name),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", arch),
+    ];
+    let known = known.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let given = flags.node_labels.iter().map(|(key, value)| (key.clone(), value.clone()));
+    given.chain(known).collect()
+}
+
 /// What pods are checked against before they may start.
 pub(super) fn admission(
     config: &KubeletConfiguration,
+    flags: &NodeFlags,
     machine: &MachineFacts,
     runtime: &RuntimeFacts,
+    node_name: &str,
+    allocatable: &ResourceList,
 ) -> anyhow::Result<Limits> {
     let sysctls = SysctlAllowlist::new(&config.allowed_unsafe_sysctls, &machine.kernel).map_err(anyhow::Error::msg)?;
+    let taints = config.register_with_taints.iter().map(|taint| Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()),
+        effect: taint.effect.clone(),
+        time_added: None,
+    });
     Ok(Limits {
-        max_pods: usize::try_from(config.max_pods).unwrap_or(0),
+        node_name: node_name.to_owned(),
+        labels: node_labels(flags, node_name),
+        taints: taints.collect(),
+        allocatable: allocatable.clone(),
         sysctls,
         apparmor: machine.apparmor,
         supplemental_groups_policy: runtime.supplemental_groups_policy,
+        no_pod_level_resources: !is_enabled(&config.feature_gates, "PodLevelResources"),
     })
 }
 

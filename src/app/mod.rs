@@ -117,7 +117,9 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     }
 
     let runtime = facts::RuntimeFacts::ask(&client);
-    let node_facts = facts::node_facts(&config, &flags, &machine, &node_name, &node_ips, &root_dir, &cgroups, &runtime);
+    let allocatable = facts::resources(&config, &flags, &machine, &root_dir).allocatable;
+    let node_facts =
+        facts::node_facts(&config, &machine, &allocatable, &node_name, &node_ips, &root_dir, &cgroups, &runtime);
     let node = Node::new(
         Settings {
             node: node_name.clone(),
@@ -129,7 +131,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
             host_ips: node_ips,
             recursive_read_only: node_facts.handler("").recursive_read_only_mounts,
             probes: Probes::NotRun,
-            admission: facts::admission(&config, &machine, &runtime)?,
+            admission: facts::admission(&config, &flags, &machine, &runtime, &node_name, &allocatable)?,
         },
         remembered.records,
     );

@@ -17,10 +17,10 @@ pub const NOT_IN_FORCE: &[&str] = &[
     "topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "qosReserved", "podCIDR",
     "nodeStatusMaxImages", "contentType", "kubeAPIQPS", "kubeAPIBurst", "evictionHard", "evictionSoft",
     "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
-    "evictionMinimumReclaim", "mergeDefaultEvictionSettings", "podsPerCore", "enableControllerAttachDetach",
+    "evictionMinimumReclaim", "mergeDefaultEvictionSettings", "enableControllerAttachDetach",
     "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap", "containerLogMaxSize", "containerLogMaxFiles",
     "containerLogMaxWorkers", "containerLogMonitorInterval", "configMapAndSecretChangeDetectionStrategy",
-    "systemReserved", "kubeReserved", "reservedSystemCPUs", "showHiddenMetricsForVersion", "systemReservedCgroup",
+    "showHiddenMetricsForVersion", "systemReservedCgroup",
     "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "providerID", "kernelMemcgNotification",
     "enableSystemLogHandler", "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
     "shutdownGracePeriodByPodPriority", "reservedMemory", "enableProfilingHandler", "enableDebugFlagsHandler",
@@ -38,6 +38,7 @@ pub const IN_FORCE: &[&str] = &[
     "cpuCFSQuotaPeriod", "serializeImagePulls", "maxParallelImagePulls", "failSwapOn", "allowedUnsafeSysctls",
     "logging.format", "logging.verbosity", "logging.vmodule", "crashLoopBackOff.maxContainerRestartPeriod",
     "seccompDefault", "containerRuntimeEndpoint", "imageServiceEndpoint", "failCgroupV1", "userNamespaces",
+    "podsPerCore", "systemReserved", "kubeReserved", "reservedSystemCPUs",
 ];
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, every log line is written at
@@ -54,6 +55,7 @@ pub const GATES_IN_FORCE: &[&str] = &[
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
     "LoggingAlphaOptions",
+    "PodLevelResources",
 ];
 
 /// Flags of this node that do nothing yet.
@@ -62,7 +64,6 @@ pub const FLAGS_NOT_IN_FORCE: &[&str] = &[
     "bootstrap-kubeconfig",
     "cert-dir",
     "cloud-provider",
-    "node-labels",
     "lock-file",
     "exit-on-lock-contention",
     "runtime-cgroups",
@@ -71,7 +72,6 @@ pub const FLAGS_NOT_IN_FORCE: &[&str] = &[
     "minimum-container-ttl-duration",
     "maximum-dead-containers",
     "experimental-mounter-path",
-    "experimental-allocatable-ignore-eviction",
 ];
 
 /// The one warning about everything that was set and does nothing yet; none where there is nothing to say.

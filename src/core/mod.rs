@@ -4,6 +4,7 @@
 
 pub mod admit;
 pub mod backoff;
+pub mod capacity;
 pub mod defaults;
 pub mod images;
 pub mod mux;

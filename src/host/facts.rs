@@ -10,6 +10,7 @@ use std::io;
 use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::statvfs::statvfs;
 
 use super::HostError;
 use crate::util::fs::{FsError, read_bounded};
@@ -46,6 +47,8 @@ pub struct MachineFacts {
     pub hostname: String,
     /// Sizes of huge pages in bytes, ascending.
     pub hugepage_sizes: Vec<u64>,
+    /// Size in bytes and number of the huge pages of each size, by size.
+    pub hugepages: Vec<(u64, u64)>,
     /// Whether the kernel enforces AppArmor profiles.
     pub apparmor: bool,
 }
@@ -73,6 +76,7 @@ pub fn read(root: &Path) -> Result<MachineFacts, HostError> {
     if system_uuid.is_empty() {
         system_uuid.clone_from(&machine_id);
     }
+    let hugepages = hugepages(&root.join("sys/kernel/mm/hugepages"));
     Ok(MachineFacts {
         memory: total,
         swap: field("SwapTotal:").unwrap_or(0),
@@ -85,10 +89,17 @@ pub fn read(root: &Path) -> Result<MachineFacts, HostError> {
         kernel: text(&root.join("proc/sys/kernel/osrelease")),
         os_image: os_image(&first(root, &["etc/os-release", "usr/lib/os-release"])),
         hostname: text(&root.join("proc/sys/kernel/hostname")).to_lowercase(),
-        hugepage_sizes: hugepages(&root.join("sys/kernel/mm/hugepages")),
+        hugepage_sizes: hugepages.iter().map(|(size, _)| *size).collect(),
+        hugepages,
         apparmor: root.join("sys/kernel/security/apparmor").exists()
             && text(&root.join("sys/module/apparmor/parameters/enabled")).starts_with('Y'),
     })
+}
+
+/// Size in bytes of the file system that a folder is on.
+pub fn storage_capacity(folder: &Path) -> Result<u64, HostError> {
+    let found = statvfs(folder).map_err(|e| HostError::io("find the size of the file system of", folder, e))?;
+    Ok(found.blocks().saturating_mul(found.fragment_size()))
 }
 
 /// Name of a huge page size as the runtime and cgroups spell it: `2MB`, `1GB`, `64KB`.
@@ -166,7 +177,7 @@ fn kibibytes(value: &str) -> Option<u64> {
 }
 
 /// How many CPUs a list like `0-3,7` names.
-fn cpu_list(list: &str) -> u32 {
+pub fn cpu_list(list: &str) -> u32 {
     let count = |range: &str| {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
         let (from, to) = (from.trim().parse::<u32>().ok()?, to.trim().parse::<u32>().ok()?);
@@ -197,12 +208,17 @@ fn swaps(text: &str) -> Vec<String> {
     text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-fn hugepages(folder: &Path) -> Vec<u64> {
+fn hugepages(folder: &Path) -> Vec<(u64, u64)> {
     let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok()?.checked_mul(1024);
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut sizes: Vec<_> = entries.filter_map(|entry| size(entry.file_name().to_str()?)).collect();
-    sizes.sort_unstable();
-    sizes
+    let mut pages: Vec<_> = entries
+        .filter_map(|entry| {
+            let count = text(&entry.path().join("nr_hugepages")).parse().unwrap_or(0);
+            Some((size(entry.file_name().to_str()?)?, count))
+        })
+        .collect();
+    pages.sort_unstable();
+    pages
 }
 
 fn os_image(release: &str) -> String {
@@ -244,9 +260,9 @@ mod tests {
             ("proc/sys/kernel/hostname", "Edge-7\n"),
             ("etc/machine-id", "m-1\n"),
             ("etc/os-release", "NAME=\"Debian\"\nPRETTY_NAME=\"Debian GNU/Linux 13\"\n"),
-            ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr", ""),
-            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr", ""),
-            ("sys/kernel/mm/hugepages/odd/nr", ""),
+            ("sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", ""),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "16\n"),
+            ("sys/kernel/mm/hugepages/odd/nr_hugepages", ""),
             ("sys/kernel/security/apparmor/profiles", ""),
             ("sys/module/apparmor/parameters/enabled", "Y\n"),
         ]);
@@ -263,6 +279,7 @@ mod tests {
             os_image: "Debian GNU/Linux 13".to_owned(),
             hostname: "edge-7".to_owned(),
             hugepage_sizes: vec![2 << 20, 1 << 30],
+            hugepages: vec![(2 << 20, 16), (1 << 30, 0)],
             apparmor: true,
         };
         assert_eq!(read(dir.path()).unwrap(), expect);
@@ -289,6 +306,13 @@ mod tests {
         let facts = read(Path::new("/")).unwrap();
         assert!(facts.memory > 16 << 20 && facts.cpus > 0, "{facts:?}");
         assert!(!facts.boot_id.is_empty() && !facts.kernel.is_empty() && !facts.hostname.is_empty(), "{facts:?}");
+    }
+
+    #[test]
+    fn a_file_system_has_a_size() {
+        let dir = root(&[]);
+        assert!(storage_capacity(dir.path()).unwrap() > 0);
+        assert!(storage_capacity(&dir.path().join("none")).unwrap_err().is_not_found());
     }
 
     #[test]

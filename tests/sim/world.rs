@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ferrolet::api::moment::{Moment, Now};
 use ferrolet::api::pod::{find_container, pod_uid};
+use ferrolet::api::quantity::{Amount, Format};
 use ferrolet::api::record::PodRecord;
 use ferrolet::api::runtime::ContainerState;
 use ferrolet::api::v1::Pod;
@@ -77,7 +78,13 @@ pub(super) fn settings(boot: u64, probes: Probes) -> Settings {
         host_ips: vec!["192.0.2.1".to_owned()],
         recursive_read_only: false,
         probes,
-        admission: Limits { max_pods: 110, ..Limits::default() },
+        admission: Limits {
+            node_name: "node".to_owned(),
+            allocatable: ["pods", "cpu", "memory"]
+                .map(|name| (name.to_owned(), Amount::from_value(110, Format::DecimalSi)))
+                .into(),
+            ..Limits::default()
+        },
     }
 }
 

@@ -1,25 +1,89 @@
-//! Whether the node has room for a pod.
+//! Whether the node has room for a pod: number of pods, CPU, memory, storage, huge pages, extended resources.
 //!
-//! Layer L1, pure, called on the sync thread.
+//! Layer L1, pure, called on the sync thread. What other pods request counts, not what they use. CPU counts in
+//! thousandths, all else in whole units, rounded up pod by pod.
 
 use super::{AdmissionView, Check, Verdict};
+use crate::api::quantity::Amount;
 use crate::api::v1::Pod;
+use crate::core::capacity::PODS;
+use crate::core::qos::{CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, Overhead, ResourceList, pod_requests};
 
-/// `maxPods`.
+/// Room for what the pod requests.
 #[derive(Debug)]
-pub(super) struct PodCount;
+pub(super) struct Fit;
 
-impl Check for PodCount {
+impl Check for Fit {
     fn name(&self) -> &'static str {
-        "number of pods"
+        "resources"
     }
 
-    fn admit(&self, _pod: &Pod, view: &AdmissionView<'_>) -> Verdict {
-        let (used, capacity) = (view.others.len(), view.limits.max_pods);
-        if capacity == 0 || used < capacity {
-            return Verdict::Admit;
+    fn admit(&self, pod: &Pod, view: &AdmissionView<'_>) -> Verdict {
+        match shortages(pod, view).first() {
+            Some(short) => Verdict::refuse(&format!("OutOf{}", short.resource), short.message()),
+            None => Verdict::Admit,
         }
-        let text = format!("Node didn't have enough resource: pods, requested: 1, used: {used}, capacity: {capacity}");
-        Verdict::refuse("OutOfpods", text)
     }
+}
+
+/// Something that the node has not enough of; CPU in thousandths, all else in whole units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shortage {
+    resource: String,
+    requested: i64,
+    used: i64,
+    capacity: i64,
+}
+
+impl Shortage {
+    fn message(&self) -> String {
+        let Self { resource, requested, used, capacity } = self;
+        format!(
+            "Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}"
+        )
+    }
+}
+
+/// All that the node has not enough of for `pod`, in the order in which upstream looks.
+fn shortages(pod: &Pod, view: &AdmissionView<'_>) -> Vec<Shortage> {
+    let allocatable = &view.limits.allocatable;
+    let requests = counted_requests(pod, allocatable);
+    let mut short = Vec::new();
+    let mut look = |resource: &str, requested: i64, used: i64| {
+        let capacity = amount_of(allocatable, resource);
+        if requested > 0 && requested > capacity.saturating_sub(used) {
+            short.push(Shortage { resource: resource.to_owned(), requested, used, capacity });
+        }
+    };
+    look(PODS, 1, i64::try_from(view.others.len()).unwrap_or(i64::MAX));
+    if requests.values().all(Amount::is_zero) {
+        return short;
+    }
+    let of_others: Vec<ResourceList> = view.others.iter().map(|p| pod_requests(p, Overhead::Included)).collect();
+    let first = [CPU, MEMORY, EPHEMERAL_STORAGE];
+    let others = requests.keys().map(String::as_str).filter(|name| !first.contains(name));
+    for name in first.into_iter().chain(others) {
+        let used = of_others.iter().fold(0_i64, |sum, list| sum.saturating_add(amount_of(list, name)));
+        look(name, amount_of(&requests, name), used);
+    }
+    short
+}
+
+/// What of the pod's requests the node has to have. An extended resource that this node does not have at all is
+/// not its business: the scheduler knows of resources that belong to the cluster.
+fn counted_requests(pod: &Pod, allocatable: &ResourceList) -> ResourceList {
+    let mut requests = pod_requests(pod, Overhead::Included);
+    requests.retain(|name, _| match name.as_str() {
+        CPU | MEMORY | EPHEMERAL_STORAGE => true,
+        name if name.starts_with(HUGEPAGES_PREFIX) || name.starts_with("attachable-volumes-") => true,
+        name if name.contains("kubernetes.io/") => true,
+        name => name.contains('/') && allocatable.contains_key(name),
+    });
+    requests
+}
+
+/// One entry of a list in the unit that is compared: thousandths for CPU, whole units for all else.
+fn amount_of(list: &ResourceList, resource: &str) -> i64 {
+    let amount = list.get(resource).copied().unwrap_or_default();
+    if resource == CPU { amount.milli_value() } else { amount.value() }
 }

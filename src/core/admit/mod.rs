@@ -5,26 +5,40 @@
 //! reason, in upstream's words. What a check needs to know of the node comes in as an [`AdmissionView`]; it looks
 //! at nothing else and remembers nothing, so that the same pod beside the same others has the same answer.
 
+mod features;
 mod fit;
+mod placement;
+mod ports;
 mod security;
 #[cfg(test)]
 mod tests;
 
-use crate::api::v1::Pod;
+use std::collections::BTreeMap;
+
+use crate::api::v1::{Pod, Taint};
+use crate::core::qos::ResourceList;
 use crate::core::spec::admission::SysctlAllowlist;
 use crate::msg::Reason;
 
 /// What of the node pods are checked against.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// `maxPods`; 0 for no limit.
-    pub max_pods: usize,
+    /// Name of the node.
+    pub node_name: String,
+    /// Labels of the node.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of the node.
+    pub taints: Vec<Taint>,
+    /// What pods may request together; what is not named is not there.
+    pub allocatable: ResourceList,
     /// Sysctls that pods may set: the safe ones of this kernel and `allowedUnsafeSysctls`.
     pub sysctls: SysctlAllowlist,
     /// Whether the kernel enforces AppArmor profiles.
     pub apparmor: bool,
     /// Whether the runtime keeps to `supplementalGroupsPolicy`.
     pub supplemental_groups_policy: bool,
+    /// Whether the gate `PodLevelResources` was turned off.
+    pub no_pod_level_resources: bool,
 }
 
 /// The node at the moment of the question.
@@ -50,6 +64,11 @@ impl Verdict {
     pub fn refuse(reason: &str, message: impl Into<String>) -> Self {
         Self::Refuse(Reason { reason: reason.to_owned(), message: message.into() })
     }
+
+    /// A refusal by one of the rules that the scheduler has too, which go by their names there.
+    fn failed_predicate(name: &str, why: &str) -> Self {
+        Self::refuse(name, format!("Predicate {name} failed: {why}"))
+    }
 }
 
 /// One kind of check.
@@ -62,8 +81,18 @@ pub trait Check: Sync {
 }
 
 /// All checks of this node, in the order of the upstream kubelet.
-pub const CHECKS: &[&dyn Check] =
-    &[&security::Sysctls, &security::SupplementalGroups, &fit::PodCount, &security::AppArmor];
+pub const CHECKS: &[&dyn Check] = &[
+    &security::Sysctls,
+    &placement::OperatingSystem,
+    &security::SupplementalGroups,
+    &fit::Fit,
+    &placement::NodeAffinity,
+    &placement::NodeName,
+    &ports::HostPorts,
+    &placement::Taints,
+    &security::AppArmor,
+    &features::PodLevelResources,
+];
 
 /// Whether `pod` may start: the first refusal of `checks`.
 pub fn admit(checks: &[&dyn Check], pod: &Pod, view: &AdmissionView<'_>) -> Verdict {

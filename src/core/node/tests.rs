@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::api::SandboxId;
+use crate::api::quantity::{Amount, Format};
 use crate::api::runtime::{RuntimeSandbox, SandboxState};
 use crate::api::v1::Pod;
 use crate::msg::{Scope, Step, StepResult};
@@ -66,7 +67,11 @@ impl Story {
             host_ips: Vec::new(),
             recursive_read_only: false,
             probes: Probes::NotRun,
-            admission: super::super::admit::Limits::default(),
+            admission: crate::core::admit::Limits {
+                node_name: "n".to_owned(),
+                allocatable: [("pods".to_owned(), Amount::from_value(110, Format::DecimalSi))].into(),
+                ..Default::default()
+            },
         };
         Self { node: Node::new(settings, Vec::new()), source, seconds: 100, works: Vec::new() }
     }
