@@ -236,21 +236,23 @@ fn agent(proxy: Option<ureq::Proxy>, user_agent: &str, tls: Option<TlsConfig>) -
 
 /// The certificates that this machine trusts; those compiled in where it has none that can be read.
 fn system_roots() -> RootCerts {
+    let pem = system_roots_pem();
+    let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if certificates.is_empty() { RootCerts::WebPki } else { RootCerts::from(certificates) }
+}
+
+/// The machine's bundle of trusted certificates as PEM text; empty where there is none.
+pub(super) fn system_roots_pem() -> Vec<u8> {
     let own = std::env::var_os("SSL_CERT_FILE");
     let files = own.iter().map(std::path::Path::new).chain(ROOT_FILES.iter().map(std::path::Path::new));
-    for file in files {
-        let Ok(pem) = crate::util::fs::read_bounded(file, MAX_ROOTS_BYTES) else { continue };
-        let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
-            .filter_map(|item| match item {
-                Ok(PemItem::Certificate(certificate)) => Some(certificate),
-                _ => None,
-            })
-            .collect();
-        if !certificates.is_empty() {
-            return RootCerts::from(certificates);
-        }
-    }
-    RootCerts::WebPki
+    let mut texts = files.filter_map(|file| crate::util::fs::read_bounded(file, MAX_ROOTS_BYTES).ok());
+    let marker = b"-----BEGIN CERTIFICATE-----";
+    texts.find(|text| text.windows(marker.len()).any(|window| window == marker)).unwrap_or_default()
 }
 
 fn headers_of(headers: &[(String, String)]) -> Result<Vec<(HeaderName, HeaderValue)>, FetchError> {

@@ -14,6 +14,7 @@ const IMPORTERS: &[(&str, &[&str])] = &[
     ("grpcio", &["src/cri"]),
     ("protobuf", &["src/cri"]),
     ("ureq", &["src/kube"]),
+    ("rustls", &["src/kube", "src/server"]),
     ("inotify", &["src/agents/source"]),
     ("nix", &["src/host", "src/util", "src/server"]),
     ("serde_yaml", &["src/config", "src/agents/source", "src/cli"]),

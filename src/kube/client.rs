@@ -1,0 +1,613 @@
+//! Requests to the API server: one call, one answer.
+//!
+//! Runs on the calling threads, which wait for the answer. Clones share connections, credentials and the
+//! limit of requests; [`ApiClient::separate`] gives a client with connections and a limit of its own. Every call
+//! ends at its deadline, reads a bounded number of bytes, and is cut short by [`ApiClient::shut_down`].
+//! It decides nothing about objects and retries only where the server asks for it.
+
+use std::fmt;
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ureq::http::Response;
+use ureq::{Agent, Body, RequestBuilder};
+
+use super::credentials::{Credentials, Current};
+use super::dialer::Dialer;
+use super::error::{ApiError, Status};
+use super::kubeconfig::Access;
+use super::limiter::Limiter;
+use super::{paths, tls};
+use crate::api::meta::DeleteOptions;
+use crate::util::cancel::Cancel;
+use crate::util::clock;
+
+/// Time for one answer where nothing else is said: a half-open connection is noticed within it.
+pub const DEADLINE: Duration = Duration::from_secs(25);
+/// Time to get a connection.
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
+/// Largest answer with one object: etcd keeps 1.5 MiB of each.
+pub const MAX_OBJECT: u64 = 8 << 20;
+/// Largest body of an answer that says no.
+const MAX_STATUS: u64 = 64 * 1024;
+/// How often a call is repeated because the server asks for patience.
+const MAX_RETRIES: u32 = 10;
+/// Connections that are kept while nobody uses them.
+const IDLE_CONNECTIONS: usize = 2;
+/// How long an idle connection may be used again, as Go's clients have it.
+const IDLE_AGE: Duration = Duration::from_secs(90);
+
+/// HTTP methods of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Read.
+    Get,
+    /// Create.
+    Post,
+    /// Replace.
+    Put,
+    /// Change in part.
+    Patch,
+    /// Delete.
+    Delete,
+}
+
+impl Method {
+    /// `GET` …
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// How a patch is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchType {
+    /// Lists are merged by their keys.
+    Strategic,
+    /// RFC 7386.
+    Merge,
+    /// RFC 6902.
+    Json,
+}
+
+/// What a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentType {
+    /// An object.
+    Json,
+    /// A patch.
+    Patch(PatchType),
+}
+
+impl ContentType {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Patch(PatchType::Strategic) => "application/strategic-merge-patch+json",
+            Self::Patch(PatchType::Merge) => "application/merge-patch+json",
+            Self::Patch(PatchType::Json) => "application/json-patch+json",
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Method.
+    pub method: Method,
+    /// Path from the root, escaped: see [`paths`].
+    pub path: String,
+    /// Query, not escaped.
+    pub query: Vec<(String, String)>,
+    /// Body, if any.
+    pub body: Option<(ContentType, Vec<u8>)>,
+    /// Time for all of it: waiting for one's turn, connection, answer, repetitions.
+    pub deadline: Duration,
+}
+
+impl Call {
+    /// A request without query and body, with the usual deadline.
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), query: Vec::new(), body: None, deadline: DEADLINE }
+    }
+
+    /// With an object as its body.
+    ///
+    /// # Errors
+    /// The object cannot be written as JSON.
+    pub fn with_json<T: Serialize>(mut self, object: &T) -> Result<Self, ApiError> {
+        let bytes = serde_json::to_vec(object).map_err(|error| ApiError::Request {
+            method: self.method.as_str(),
+            path: self.path.clone(),
+            message: error.to_string(),
+        })?;
+        self.body = Some((ContentType::Json, bytes));
+        Ok(self)
+    }
+
+    /// With a deadline of its own.
+    #[must_use]
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+}
+
+/// An answer that says yes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Status code, 200 to 299.
+    pub status: u16,
+    /// Body, at most [`MAX_OBJECT`] bytes.
+    pub body: Vec<u8>,
+}
+
+/// How many requests may be made: `kubeAPIQPS` and `kubeAPIBurst`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimit {
+    /// On average, a second; negative for no limit, 0 for 50.
+    pub per_second: f64,
+    /// At once; 0 for 100.
+    pub burst: u32,
+}
+
+/// Speaks to one API server as one user. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiClient {
+    pub(super) shared: Arc<Shared>,
+    lane: Arc<Lane>,
+}
+
+/// What separate clients have in common.
+pub(super) struct Shared {
+    credentials: Credentials,
+    user_agent: String,
+    limit: RateLimit,
+    /// Set at the agent's end.
+    pub(super) stop: Cancel,
+}
+
+/// Connections and limit of one client.
+struct Lane {
+    /// The generation of the credentials that it was made with, and the HTTP library's agent.
+    agent: Mutex<Option<(u64, Agent)>>,
+    limiter: Mutex<Limiter>,
+}
+
+impl fmt::Debug for ApiClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiClient").field("server", &self.shared.credentials.access().server()).finish_non_exhaustive()
+    }
+}
+
+impl ApiClient {
+    /// A client. No connection is made yet, and no file is read.
+    pub fn new(access: Access, user_agent: &str, limit: RateLimit) -> Self {
+        let shared = Arc::new(Shared {
+            credentials: Credentials::new(access),
+            user_agent: user_agent.to_owned(),
+            limit,
+            stop: Cancel::new(),
+        });
+        let lane = Arc::new(Lane::new(limit));
+        Self { shared, lane }
+    }
+
+    /// A client with the same credentials, and connections and a limit of requests of its own.
+    #[must_use]
+    pub fn separate(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), lane: Arc::new(Lane::new(self.shared.limit)) }
+    }
+
+    /// The server's address, for people.
+    pub fn server(&self) -> &str {
+        self.shared.credentials.access().server()
+    }
+
+    /// Makes the next request read the files of credentials again.
+    pub fn reload(&self) {
+        self.shared.credentials.look_again();
+    }
+
+    /// Breaks every connection of this client, its clones and its separate ones. Whoever waits gets an error at
+    /// once, as does every later call. For the end of the agent.
+    pub fn shut_down(&self) {
+        self.shared.stop.cancel();
+    }
+
+    /// Makes one request and waits for its answer.
+    ///
+    /// # Errors
+    /// There is no answer, or it says no.
+    pub fn call(&self, call: &Call) -> Result<Answer, ApiError> {
+        let until = Instant::now() + call.deadline;
+        let mut response = self.send(call, until, &Timeouts::Within(until))?;
+        let status = response.status().as_u16();
+        let guard = Guard::of(&self.shared.stop, self.lane.current_agent());
+        let body = read_body(&mut response, MAX_OBJECT)
+            .map_err(|failure| failure.explain(call.method.as_str(), &call.path, call.deadline));
+        drop(guard);
+        let body = body.inspect_err(|error| self.lane.after(error))?;
+        Ok(Answer { status, body })
+    }
+
+    fn call_for<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
+        let answer = self.call(call)?;
+        decode(&answer.body).map_err(|message| ApiError::Decode {
+            method: call.method.as_str(),
+            path: call.path.clone(),
+            message,
+        })
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// See [`ApiError`]; one that is not there is [`ApiError::is_not_found`].
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
+        self.call_for(&Call::new(Method::Get, path))
+    }
+
+    /// Creates an object; gives what the server made of it.
+    ///
+    /// # Errors
+    /// See [`ApiError`]; [`ApiError::is_already_exists`].
+    pub fn create<T: Serialize, R: DeserializeOwned>(&self, path: &str, object: &T) -> Result<R, ApiError> {
+        self.call_for(&Call::new(Method::Post, path).with_json(object)?)
+    }
+
+    /// Replaces an object; gives what the server made of it.
+    ///
+    /// # Errors
+    /// See [`ApiError`]; one whose resource version is not the newest is [`ApiError::is_conflict`].
+    pub fn update<T: Serialize, R: DeserializeOwned>(&self, path: &str, object: &T) -> Result<R, ApiError> {
+        self.call_for(&Call::new(Method::Put, path).with_json(object)?)
+    }
+
+    /// Changes an object in part; gives the whole of it.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub fn patch<R: DeserializeOwned>(&self, path: &str, kind: PatchType, patch: Vec<u8>) -> Result<R, ApiError> {
+        let mut call = Call::new(Method::Patch, path);
+        call.body = Some((ContentType::Patch(kind), patch));
+        self.call_for(&call)
+    }
+
+    /// Deletes an object. What the server answers (the object, or a Status) is not looked at.
+    ///
+    /// # Errors
+    /// See [`ApiError`]; a uid or resource version of the options that does not fit is [`ApiError::is_conflict`].
+    pub fn delete(&self, path: &str, options: &DeleteOptions) -> Result<(), ApiError> {
+        self.call(&Call::new(Method::Delete, path).with_json(options)?).map(drop)
+    }
+
+    /// Sends a request, again where the server asks for patience, and gives the head of an answer that says yes.
+    pub(super) fn send(&self, call: &Call, until: Instant, timeouts: &Timeouts) -> Result<Response<Body>, ApiError> {
+        let (method, path) = (call.method.as_str(), call.path.as_str());
+        let mut retries = 0;
+        let mut is_second_login = false;
+        loop {
+            self.wait_for_turn(method, path, until)?;
+            let failed = |message| ApiError::Credentials { method, path: path.to_owned(), message };
+            let current = self.shared.credentials.current().map_err(failed)?;
+            let agent = self.lane.agent(&current, &self.shared).map_err(failed)?;
+            let sent = {
+                let _guard = Guard::of(&self.shared.stop, Some(agent.clone()));
+                transmit(&agent, call, &self.shared, current.authorization.as_deref(), timeouts)
+            };
+            let mut response = match sent {
+                Ok(response) => response,
+                Err(_) if self.shared.stop.is_cancelled() => {
+                    return Err(ApiError::Cancelled { method, path: path.to_owned() });
+                }
+                Err(error) => {
+                    let error = Failure::Http(error).explain(method, path, call.deadline);
+                    // The server may have hung up on an idle connection just as it was used again.
+                    let is_stale =
+                        matches!(error, ApiError::Connection { .. }) && call.method == Method::Get && retries == 0;
+                    self.lane.after(&error);
+                    if is_stale && Instant::now() < until {
+                        retries += 1;
+                        continue;
+                    }
+                    return Err(error);
+                }
+            };
+            let code = response.status().as_u16();
+            if (200..300).contains(&code) {
+                return Ok(response);
+            }
+            let retry_after = retry_after(&response);
+            let body = read_body(&mut response, MAX_STATUS).unwrap_or_default();
+            let status = Status::read(code, retry_after, &body);
+            if code == 401 && !is_second_login {
+                is_second_login = true;
+                self.shared.credentials.look_again();
+                let renewed = self.shared.credentials.current().map_err(failed)?;
+                if renewed.authorization != current.authorization || renewed.generation != current.generation {
+                    continue;
+                }
+            }
+            // As the clients of Kubernetes do: only where the server names a time in the header.
+            let wait = retry_after.filter(|_| (code == 429 || code >= 500) && retries < MAX_RETRIES);
+            if let Some(wait) = wait.filter(|wait| Instant::now() + *wait < until) {
+                retries += 1;
+                if self.shared.stop.wait(wait) {
+                    return Err(ApiError::Cancelled { method, path: path.to_owned() });
+                }
+                continue;
+            }
+            return Err(ApiError::Status { method, path: path.to_owned(), status: Box::new(status) });
+        }
+    }
+
+    /// Waits until the limit of requests lets one through.
+    fn wait_for_turn(&self, method: &'static str, path: &str, until: Instant) -> Result<(), ApiError> {
+        let patience = until.saturating_duration_since(Instant::now());
+        let turn = {
+            let mut limiter = self.lane.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            limiter.take(clock::moment(), patience)
+        };
+        let wait = turn.map_err(|delay| ApiError::Throttled { method, path: path.to_owned(), delay })?;
+        let stopped = if wait.is_zero() { self.shared.stop.is_cancelled() } else { self.shared.stop.wait(wait) };
+        if stopped { Err(ApiError::Cancelled { method, path: path.to_owned() }) } else { Ok(()) }
+    }
+
+    /// An agent with a connection of its own, for one long answer.
+    pub(super) fn single_use(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            lane: Arc::new(Lane { agent: Mutex::new(None), limiter: Mutex::new(Limiter::new(-1.0, 1)) }),
+        }
+    }
+
+    /// Makes the agent, so that it can be broken while it connects.
+    pub(super) fn prepare(&self) -> Result<(), String> {
+        let current = self.shared.credentials.current()?;
+        self.lane.agent(&current, &self.shared).map(drop)
+    }
+
+    /// Takes a turn of this client's limit for a request that another of its lanes makes.
+    pub(super) fn take_turn(&self, path: &str, patience: Duration) -> Result<(), ApiError> {
+        self.wait_for_turn("WATCH", path, Instant::now() + patience)
+    }
+
+    /// The agent that the last request used.
+    pub(super) fn current_agent(&self) -> Option<Agent> {
+        self.lane.current_agent()
+    }
+}
+
+impl Lane {
+    fn new(limit: RateLimit) -> Self {
+        Self { agent: Mutex::new(None), limiter: Mutex::new(Limiter::new(limit.per_second, limit.burst)) }
+    }
+
+    /// The agent for these credentials: the one at hand, or a new one.
+    fn agent(&self, current: &Current, shared: &Shared) -> Result<Agent, String> {
+        let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((generation, agent)) = agent.as_ref()
+            && *generation == current.generation
+        {
+            return Ok(agent.clone());
+        }
+        let made = new_agent(current, shared)?;
+        *agent = Some((current.generation, made.clone()));
+        Ok(made)
+    }
+
+    fn current_agent(&self) -> Option<Agent> {
+        let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
+        agent.as_ref().map(|(_, agent)| agent.clone())
+    }
+
+    /// Where one connection is dead the idle ones are not trusted either.
+    fn after(&self, error: &ApiError) {
+        if error.is_of_the_connection() {
+            *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+fn new_agent(current: &Current, shared: &Shared) -> Result<Agent, String> {
+    let access = shared.credentials.access();
+    let tls = match &current.tls {
+        None => None,
+        Some(config) => {
+            let name = access.tls_server_name.as_deref().unwrap_or(&access.host);
+            Some((Arc::clone(config), tls::server_name(name)?))
+        }
+    };
+    let dialer = Dialer { tls, proxy: access.proxy.clone() };
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .max_idle_connections(IDLE_CONNECTIONS)
+        .max_idle_connections_per_host(IDLE_CONNECTIONS)
+        .max_idle_age(IDLE_AGE)
+        .timeout_resolve(Some(CONNECT))
+        .timeout_connect(Some(CONNECT))
+        .user_agent(&shared.user_agent)
+        .accept("application/json")
+        .proxy(None);
+    let config = if access.gzip { config } else { config.accept_encoding(ureq::config::AutoHeaderValue::None) };
+    Ok(Agent::with_parts(config.build(), dialer.clone(), dialer))
+}
+
+/// What bounds a request.
+pub(super) enum Timeouts {
+    /// All of it, body included.
+    Within(Instant),
+    /// The head of the answer, and then each read of the body.
+    Stream { head: Duration, silence: Duration },
+}
+
+fn transmit(
+    agent: &Agent,
+    call: &Call,
+    shared: &Shared,
+    authorization: Option<&str>,
+    timeouts: &Timeouts,
+) -> Result<Response<Body>, ureq::Error> {
+    let access = shared.credentials.access();
+    let query = paths::query(call.query.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let url = format!("{}{}{}{query}", access.origin, access.prefix, call.path);
+    let body = call.body.as_ref().map(|(_, bytes)| bytes.as_slice());
+    let dress = Dress { authorization, content: call.body.as_ref().map(|(content, _)| *content), timeouts };
+    match (call.method, body) {
+        (Method::Get, _) => dress.on(agent.get(url)).call(),
+        (Method::Delete, None) => dress.on(agent.delete(url)).call(),
+        (Method::Delete, Some(body)) => dress.on(agent.delete(url).force_send_body()).send(body),
+        (Method::Post, body) => dress.on(agent.post(url)).send(body.unwrap_or_default()),
+        (Method::Put, body) => dress.on(agent.put(url)).send(body.unwrap_or_default()),
+        (Method::Patch, body) => dress.on(agent.patch(url)).send(body.unwrap_or_default()),
+    }
+}
+
+struct Dress<'a> {
+    authorization: Option<&'a str>,
+    content: Option<ContentType>,
+    timeouts: &'a Timeouts,
+}
+
+impl Dress<'_> {
+    fn on<B>(&self, mut builder: RequestBuilder<B>) -> RequestBuilder<B> {
+        if let Some(authorization) = self.authorization {
+            builder = builder.header("authorization", authorization);
+        }
+        if let Some(content) = self.content {
+            builder = builder.header("content-type", content.as_str());
+        }
+        let config = builder.config();
+        match self.timeouts {
+            Timeouts::Within(until) => {
+                // Zero would be an error of the library, and is over before it began.
+                let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+                config.timeout_global(Some(left)).build()
+            }
+            Timeouts::Stream { head, silence } => {
+                config.timeout_recv_response(Some(*head)).timeout_per_read(Some(*silence)).build()
+            }
+        }
+    }
+}
+
+/// The header Retry-After in seconds; a date is not used in the API.
+fn retry_after(response: &Response<Body>) -> Option<Duration> {
+    let value = response.headers().get("retry-after")?.to_str().ok()?;
+    value.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// Breaks the connections of an agent when a token is set, as long as it lives.
+pub(super) struct Guard<'a> {
+    _registration: Option<crate::util::cancel::Registration<'a>>,
+}
+
+impl<'a> Guard<'a> {
+    pub(super) fn of(cancel: &'a Cancel, agent: Option<Agent>) -> Self {
+        let registration = agent.map(|agent| cancel.register(Waker::from(Arc::new(BreakConnections(agent)))));
+        Self { _registration: registration }
+    }
+}
+
+struct BreakConnections(Agent);
+
+impl Wake for BreakConnections {
+    fn wake(self: Arc<Self>) {
+        self.0.clone().shutdown();
+    }
+}
+
+/// What went wrong below the API.
+pub(super) enum Failure {
+    /// The HTTP library's word.
+    Http(ureq::Error),
+    /// Too many bytes.
+    TooLarge(u64),
+}
+
+impl Failure {
+    /// In words, with method and path. `limit` is the time that was allowed.
+    pub(super) fn explain(self, method: &'static str, path: &str, limit: Duration) -> ApiError {
+        let path = path.to_owned();
+        let connection = |message: String| ApiError::Connection { method, path: path.clone(), message };
+        let error = match self {
+            Self::TooLarge(limit) => return ApiError::TooLarge { method, path, limit },
+            Self::Http(error) => error,
+        };
+        match error {
+            ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+                connection(format!("no connection to the API server within {CONNECT:?}"))
+            }
+            ureq::Error::Timeout(_) => ApiError::Timeout { method, path, limit },
+            ureq::Error::HostNotFound => connection("no address is known for the API server's name".to_owned()),
+            ureq::Error::Rustls(error) => ApiError::Tls { method, path, message: error.to_string() },
+            ureq::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                Some(tls) => ApiError::Tls { method, path, message: tls.to_string() },
+                None => connection(match error.kind() {
+                    std::io::ErrorKind::ConnectionRefused => {
+                        "connection refused: no API server listens there".to_owned()
+                    }
+                    std::io::ErrorKind::UnexpectedEof => {
+                        "the API server closed the connection in the middle of its answer".to_owned()
+                    }
+                    std::io::ErrorKind::TimedOut => return ApiError::Timeout { method, path, limit },
+                    _ => error.to_string(),
+                }),
+            },
+            ureq::Error::ConnectProxyFailed(why) => connection(format!("no way through the proxy: {why}")),
+            ureq::Error::Http(error) => ApiError::Request { method, path, message: error.to_string() },
+            ureq::Error::Decompress(_, error) => connection(format!("the packed answer is broken: {error}")),
+            other => connection(other.to_string()),
+        }
+    }
+}
+
+/// Reads a body of at most `max` bytes.
+pub(super) fn read_body(response: &mut Response<Body>, max: u64) -> Result<Vec<u8>, Failure> {
+    let mut body = Vec::new();
+    let reader = response.body_mut().as_reader();
+    let read = reader.take(max + 1).read_to_end(&mut body);
+    read.map_err(|error| Failure::Http(ureq::Error::from(error)))?;
+    if body.len() as u64 > max { Err(Failure::TooLarge(max)) } else { Ok(body) }
+}
+
+/// JSON to an object; a mistake is named with its path.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    // The path costs a second pass, which only a mistake has to pay.
+    serde_json::from_slice(bytes).or_else(|_| {
+        let reader = &mut serde_json::Deserializer::from_slice(bytes);
+        serde_path_to_error::deserialize(reader).map_err(|error| {
+            let path = error.path().to_string();
+            format!("{path}: {}", without_values(error.inner()))
+        })
+    })
+}
+
+/// What is wrong with a JSON text, without a word of it: a value may be a secret.
+pub(super) fn without_values(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!("line {} column {}", error.line(), error.column());
+    match error.classify() {
+        serde_json::error::Category::Data if text.starts_with("missing field") => text,
+        serde_json::error::Category::Data => format!("a value of the wrong type at {place}"),
+        serde_json::error::Category::Eof => "the JSON ends too early".to_owned(),
+        serde_json::error::Category::Syntax => format!("not JSON at {place}"),
+        serde_json::error::Category::Io => text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Who we are to the API server, at this moment: TLS settings and the Authorization header.
+//!
+//! Called on the threads that make requests; owns the last good credentials behind a lock. Files are
+//! looked at again every few seconds while requests are made, and no thread wakes for them. A file that
+//! cannot be read leaves the last good credentials in force. It never shows a credential.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+
+use super::kubeconfig::{Access, Auth, Pem};
+use super::tls::{self, Identity, Roots};
+use crate::api::moment::Moment;
+use crate::util::clock;
+use crate::util::fs::read_bounded;
+
+/// How often files are looked at, at most.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How old a token from a file may be; a file on a network may change unseen.
+const TOKEN_AGE: Duration = Duration::from_secs(60);
+/// Largest file of credentials.
+const MAX_FILE: u64 = 1 << 20;
+
+/// `user:password` in base64, as the Basic scheme wants it.
+pub(super) fn basic(user: &str, password: &str) -> String {
+    base64(format!("{user}:{password}").as_bytes())
+}
+
+fn base64(bytes: &[u8]) -> String {
+    let text = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
+    text.as_str().unwrap_or_default().to_owned()
+}
+
+/// What a request is made with.
+#[derive(Clone)]
+pub(super) struct Current {
+    /// Grows when the TLS settings change: connections of an older one are not used for new requests.
+    pub(super) generation: u64,
+    /// `None` for plain HTTP.
+    pub(super) tls: Option<Arc<ClientConfig>>,
+    /// Value of the Authorization header.
+    pub(super) authorization: Option<String>,
+}
+
+/// The credentials of one access.
+pub(super) struct Credentials {
+    access: Access,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    generation: u64,
+    tls: Option<Arc<ClientConfig>>,
+    /// The files as they were when they were last read.
+    seen: Vec<(PathBuf, Option<FileMark>)>,
+    looked_at: Option<Moment>,
+    token: Option<String>,
+    token_at: Option<Moment>,
+    /// What the log was told last, so that it is told once.
+    told: Option<String>,
+}
+
+/// By what a changed file is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileMark {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl FileMark {
+    fn of(path: &Path) -> Option<Self> {
+        let from = |meta: Metadata| Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+        };
+        std::fs::metadata(path).ok().map(from)
+    }
+}
+
+impl Credentials {
+    pub(super) fn new(access: Access) -> Self {
+        Self { access, state: Mutex::default() }
+    }
+
+    pub(super) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the next request is made with.
+    ///
+    /// # Errors
+    /// There are no credentials and never were: a sentence that names what is missing.
+    pub(super) fn current(&self) -> Result<Current, String> {
+        let mut state = self.lock();
+        let now = clock::moment();
+        if self.access.is_tls {
+            self.refresh_tls(&mut state, now)?;
+        }
+        let authorization = self.authorization(&mut state, now)?;
+        Ok(Current { generation: state.generation, tls: state.tls.clone(), authorization })
+    }
+
+    /// Files are read again for the next request: somebody has changed them, or the server did not know us.
+    pub(super) fn look_again(&self) {
+        let mut state = self.lock();
+        state.looked_at = None;
+        state.token_at = None;
+    }
+
+    fn refresh_tls(&self, state: &mut State, now: Moment) -> Result<(), String> {
+        let is_fresh = state.looked_at.is_some_and(|at| now.since(at) < LOOK_EVERY);
+        if is_fresh && state.tls.is_some() {
+            return Ok(());
+        }
+        let pems = [self.access.ca.as_ref()].into_iter().flatten();
+        let pems = pems.chain(self.access.identity.iter().flat_map(|(certificate, key)| [certificate, key]));
+        let files = pems.filter_map(|pem| match pem {
+            Pem::File(path) => Some(path),
+            Pem::Inline(_) => None,
+        });
+        let seen: Vec<_> = files.map(|path| (path.clone(), FileMark::of(path))).collect();
+        state.looked_at = Some(now);
+        if state.tls.is_some() && state.seen == seen {
+            return Ok(());
+        }
+        match self.load_tls() {
+            Ok(config) => {
+                if state.generation > 0 {
+                    log::info!("the API server's CA or the client certificate changed, it is used from now on");
+                }
+                state.generation += 1;
+                state.tls = Some(Arc::new(config));
+                state.seen = seen;
+                state.told = None;
+                Ok(())
+            }
+            // Key and certificate are two files: the next look finds both of them new.
+            Err(why) if state.tls.is_some() => {
+                if state.told.as_ref() != Some(&why) {
+                    log::warn!("the changed credentials are not used yet: {why}");
+                    state.told = Some(why);
+                }
+                Ok(())
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    fn load_tls(&self) -> Result<ClientConfig, String> {
+        let roots = match &self.access.ca {
+            _ if self.access.insecure => Roots::Insecure,
+            Some(pem) => Roots::Pem(read(pem)?),
+            None => Roots::System,
+        };
+        let identity = match &self.access.identity {
+            Some((chain, key)) => Some(Identity { chain: read(chain)?, key: read(key)? }),
+            None => None,
+        };
+        tls::client_config(&roots, identity.as_ref())
+    }
+
+    fn authorization(&self, state: &mut State, now: Moment) -> Result<Option<String>, String> {
+        let token = match &self.access.auth {
+            Auth::None | Auth::Exec(_) => return Ok(None),
+            Auth::Basic(word) => return Ok(Some(format!("Basic {word}"))),
+            Auth::Token(token) => token.as_str(),
+            Auth::TokenFile { path, first } => {
+                if state.token_at.is_none_or(|at| now.since(at) >= TOKEN_AGE) {
+                    state.token_at = Some(now);
+                    match read_token(path) {
+                        Ok(token) => state.token = Some(token),
+                        Err(why) if state.token.is_some() || first.is_some() => {
+                            log::warn!("the last known token stays in use: {why}");
+                        }
+                        Err(why) => {
+                            state.token_at = None;
+                            return Err(why);
+                        }
+                    }
+                }
+                state.token.as_deref().or(first.as_deref()).unwrap_or_default()
+            }
+        };
+        Ok(Some(format!("Bearer {token}")))
+    }
+}
+
+fn read(pem: &Pem) -> Result<Vec<u8>, String> {
+    match pem {
+        Pem::Inline(bytes) => Ok(bytes.clone()),
+        Pem::File(path) => read_bounded(path, MAX_FILE).map_err(|error| explain(&error)),
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, String> {
+    let bytes = read_bounded(path, MAX_FILE).map_err(|error| explain(&error))?;
+    let token = String::from_utf8(bytes).map_err(|_| format!("{} holds no token", path.display()))?;
+    let token = token.trim();
+    if token.is_empty() || token.contains(|c: char| c.is_control() || !c.is_ascii()) {
+        return Err(format!("{} holds no token", path.display()));
+    }
+    Ok(token.to_owned())
+}
+
+/// An error with its cause.
+fn explain(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
