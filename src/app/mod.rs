@@ -193,6 +193,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         id_ranges: facts::id_ranges(&config),
         view: Arc::clone(&view),
         images: Box::new(Puller::new(Box::new(client.clone()), pull_limits)),
+        objects: Arc::new(crate::volumes::objects::NoObjects),
         http: Box::new(adapters::HookHttp::new()),
     });
     let max_pods = usize::try_from(config.max_pods).unwrap_or(0);

@@ -16,7 +16,8 @@ use crate::host::files::{is_file_name, read_start};
 use crate::host::remove::remove_tree;
 use crate::util::clock;
 
-const DATA: &str = "..data";
+/// The link to the files in force.
+pub(super) const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 /// Files in one volume.
 const FILE_LIMIT: usize = 10_000;
@@ -160,7 +161,11 @@ fn write_file(path: &Path, file: &VolumeFile) -> Result<(), HostError> {
     let mode = file.mode & 0o777;
     let mut open = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     open.write_all(&file.bytes).map_err(failed)?;
-    open.set_permissions(fs::Permissions::from_mode(mode)).map_err(failed)
+    open.set_permissions(fs::Permissions::from_mode(mode)).map_err(failed)?;
+    match file.owner {
+        Some(owner) => std::os::unix::fs::fchown(&open, Some(owner), None).map_err(failed),
+        None => Ok(()),
+    }
 }
 
 /// Removes folders of earlier writes, those that a crash left behind included.

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 fn files(list: &[(&str, &str)]) -> Vec<VolumeFile> {
     list.iter()
-        .map(|(path, text)| VolumeFile { path: (*path).to_owned(), mode: 0o644, bytes: (*text).into() })
+        .map(|(path, text)| VolumeFile { path: (*path).to_owned(), mode: 0o644, owner: None, bytes: (*text).into() })
         .collect()
 }
 
@@ -66,7 +66,7 @@ fn a_failed_write_leaves_the_old_files() {
 #[test]
 fn modes_are_exact_whatever_the_umask() {
     let dir = tempfile::tempdir().unwrap();
-    let file = |path: &str, mode| VolumeFile { path: path.to_owned(), mode, bytes: Vec::new() };
+    let file = |path: &str, mode| VolumeFile { path: path.to_owned(), mode, owner: None, bytes: Vec::new() };
     write(dir.path(), &[file("w", 0o666), file("r", 0o400), file("x", 0o107_777)], |_| Ok(())).unwrap();
     let modes = ["w", "r", "x"].map(|name| fs::metadata(dir.path().join(name)).unwrap().mode() & 0o7777);
     assert_eq!(modes, [0o666, 0o400, 0o777]);

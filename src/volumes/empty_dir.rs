@@ -24,7 +24,7 @@ const FOLDER_MODE: u32 = 0o750;
 
 /// What an emptyDir lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Medium {
+pub(super) enum Medium {
     /// The disk of the root folder.
     Disk,
     /// Memory, at most this many bytes.
@@ -55,7 +55,7 @@ pub(super) fn mount_memory(
     ensure(ctx, pod, volume, plugin, Medium::Memory(smallest(ctx.node_memory, memory_limit, None)))
 }
 
-fn ensure(
+pub(super) fn ensure(
     ctx: &VolumeContext<'_>,
     pod: &Pod,
     volume: &Volume,
@@ -65,10 +65,7 @@ fn ensure(
     let failed = VolumeError::host(&volume.name);
     let uid = pods::pod_uid(pod);
     let dir = ctx.dirs.volume(&uid, plugin, &volume.name).map_err(&failed)?;
-    // A volume that the agent fills counts as an emptyDir in wrapping paper, as upstream has it.
-    let wrapped = format!("wrapped_{}", volume.name);
-    let note = if plugin == EMPTY_DIR { &volume.name } else { &wrapped };
-    let notes = ctx.dirs.plugin_notes(&uid, EMPTY_DIR, note).map_err(&failed)?;
+    let notes = notes(ctx, pod, volume, plugin)?;
     let ready = notes.join("ready");
     let in_place = match medium {
         Medium::Disk => dir.is_dir(),
@@ -90,6 +87,19 @@ fn ensure(
         .and_then(|()| fs::write(&ready, "").map_err(|e| HostError::io("write", &ready, e)))
         .map_err(&failed)?;
     Ok(dir)
+}
+
+/// The folder with the mark of a volume.
+fn notes(ctx: &VolumeContext<'_>, pod: &Pod, volume: &Volume, plugin: &str) -> Result<PathBuf, VolumeError> {
+    // A volume that the agent fills counts as an emptyDir in wrapping paper, as upstream has it.
+    let wrapped = format!("wrapped_{}", volume.name);
+    let note = if plugin == EMPTY_DIR { &volume.name } else { &wrapped };
+    ctx.dirs.plugin_notes(&pods::pod_uid(pod), EMPTY_DIR, note).map_err(VolumeError::host(&volume.name))
+}
+
+/// Whether a volume was made, by its mark.
+pub(super) fn is_ready(ctx: &VolumeContext<'_>, pod: &Pod, volume: &Volume, plugin: &str) -> Result<bool, VolumeError> {
+    notes(ctx, pod, volume, plugin).map(|notes| notes.join("ready").exists())
 }
 
 fn make(dir: &Path, medium: Medium, in_place: bool) -> Result<(), HostError> {

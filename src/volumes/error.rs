@@ -18,7 +18,7 @@ pub enum VolumeError {
         source: HostError,
     },
     /// The pod asks for something that cannot be.
-    #[error("MountVolume.SetUp failed for volume {volume:?}: {why}")]
+    #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
     Invalid {
         /// Name of the volume in the pod.
         volume: String,

@@ -1,35 +1,50 @@
-//! Volumes of a pod on this machine: emptyDir, hostPath, downward API files, image volumes, subPath.
+//! Volumes of a pod on this machine: emptyDir, hostPath, image volumes, subPath, and those that the agent
+//! fills with files: configMap, secret, projected, downwardAPI.
 //!
 //! Layer L1, blocking; pod workers call it, since any file system may hang. It owns nothing: what is
 //! mounted is read from the mount table, what is ready from a mark on disk, so that a restarted agent
-//! finds its volumes and changes nothing. It never decides whether a pod runs, never computes what a
-//! file says (the caller brings it), and never touches a volume's data once it is ready.
+//! finds its volumes and changes nothing. It never decides whether a pod runs, never computes what the
+//! downward API says (the caller brings it), never talks to an API server itself ([`ObjectSource`] does),
+//! and never touches a volume's data once it is the pod's.
 
 pub mod atomic;
 pub mod empty_dir;
 pub mod error;
+mod filled;
 pub mod host_path;
+pub mod objects;
+mod payload;
 pub mod subpath;
 pub mod unmount;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use empty_dir::Medium;
 pub use error::VolumeError;
+pub use objects::ObjectSource;
+use payload::Collector;
 pub use subpath::prepare_subpath;
 pub use unmount::unmount_pod;
 
 use crate::api::pod as pods;
 use crate::api::v1::{Pod, Volume};
-use crate::host::files::ChangePolicy;
 use crate::host::pod_dirs::PodDirs;
 
 /// emptyDir's name on disk.
 pub const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
+/// configMap's name on disk.
+pub const CONFIG_MAP: &str = "kubernetes.io~configmap";
+/// secret's name on disk.
+pub const SECRET: &str = "kubernetes.io~secret";
 /// downwardAPI's name on disk.
 pub const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 /// projected's name on disk.
 pub const PROJECTED: &str = "kubernetes.io~projected";
+
+/// How long the API server may take over the objects of one pod, all its volumes together.
+const OBJECTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// What every call needs to know of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -40,17 +55,27 @@ pub struct VolumeContext<'a> {
     pub mount_table: &'a Path,
     /// Memory for pods in bytes (allocatable): the largest a memory volume gets.
     pub node_memory: u64,
+    /// Where ConfigMaps, Secrets and tokens come from.
+    pub objects: &'a dyn ObjectSource,
 }
 
-/// One file of a volume that the agent fills.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One file of a volume that the agent fills. Its Debug form shows no content.
+#[derive(Clone, PartialEq, Eq)]
 pub struct VolumeFile {
     /// Path in the volume: relative, no `..`.
     pub path: String,
     /// Mode bits.
     pub mode: u32,
+    /// User who owns it; `None` leaves it root's.
+    pub owner: Option<u32>,
     /// Content.
     pub bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for VolumeFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({:o}, owner {:?}, {} bytes)", self.path, self.mode, self.owner, self.bytes.len())
+    }
 }
 
 /// What the caller computed from the pod.
@@ -58,8 +83,9 @@ pub struct VolumeFile {
 pub struct PodInputs {
     /// The pod's memory limit in bytes, if it has one.
     pub memory_limit: Option<u64>,
-    /// Files of its downwardAPI and projected volumes, by volume name.
-    pub files: BTreeMap<String, Vec<VolumeFile>>,
+    /// Downward API files, by volume name and place in the `sources` of a projected volume (0 for a
+    /// downwardAPI volume); or why there are none.
+    pub downward: BTreeMap<(String, usize), Result<Vec<VolumeFile>, String>>,
 }
 
 /// A volume that is ready for containers.
@@ -86,19 +112,44 @@ pub enum MountedVolume {
 /// The volumes of a pod by name. Volumes that no container mounts are left out, as upstream does.
 pub type MountedVolumes = BTreeMap<String, MountedVolume>;
 
+/// What [`mount_pod`] came to.
+#[derive(Debug, Default)]
+pub struct Mounted {
+    /// The volumes.
+    pub volumes: MountedVolumes,
+    /// Volumes that were there already and could not be brought up to date: they keep their old files.
+    pub kept: Vec<VolumeError>,
+}
+
+/// Whether the agent fills a volume of the pod that a container mounts, so that it has to be looked at
+/// again when what it shows changes.
+pub fn is_filled(pod: &Pod) -> bool {
+    let used = used_volumes(pod);
+    let volumes = pods::spec(pod).and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    volumes.iter().any(|volume| {
+        let filled = volume.config_map.is_some()
+            || volume.secret.is_some()
+            || volume.projected.is_some()
+            || volume.downward_api.is_some();
+        filled && used.contains(volume.name.as_str())
+    })
+}
+
 /// Makes every volume that a container of the pod mounts. Running it again on a pod whose volumes are
 /// there changes nothing, files whose content changed excepted. The pod's folder must exist.
 ///
 /// # Errors
 /// All volumes that failed; those that did not are left in place for the next try.
-pub fn mount_pod(ctx: &VolumeContext<'_>, pod: &Pod, inputs: &PodInputs) -> Result<MountedVolumes, Vec<VolumeError>> {
+pub fn mount_pod(ctx: &VolumeContext<'_>, pod: &Pod, inputs: &PodInputs) -> Result<Mounted, Vec<VolumeError>> {
     let used = used_volumes(pod);
     let volumes = pods::spec(pod).and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-    let mut mounted = MountedVolumes::new();
+    let until = Instant::now() + OBJECTS_WITHIN;
+    let mut mounted = Mounted::default();
     let mut errors = Vec::new();
     for volume in volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
-        match mount_volume(ctx, pod, volume, inputs) {
-            Ok(done) => drop(mounted.insert(volume.name.clone(), done)),
+        let collector = Collector { pod, volume, inputs, objects: ctx.objects, until };
+        match mount_volume(ctx, &collector, &mut mounted.kept) {
+            Ok(done) => drop(mounted.volumes.insert(volume.name.clone(), done)),
             Err(e) => errors.push(e),
         }
     }
@@ -107,16 +158,20 @@ pub fn mount_pod(ctx: &VolumeContext<'_>, pod: &Pod, inputs: &PodInputs) -> Resu
 
 fn mount_volume(
     ctx: &VolumeContext<'_>,
-    pod: &Pod,
-    volume: &Volume,
-    inputs: &PodInputs,
+    collector: &Collector<'_>,
+    kept: &mut Vec<VolumeError>,
 ) -> Result<MountedVolume, VolumeError> {
-    let own = |host_path, read_only| MountedVolume::Path { host_path, read_only, selinux_relabel: true };
+    let Collector { pod, volume, inputs, .. } = *collector;
+    let mut filled = |plugin| {
+        let done = filled::fill(ctx, collector, plugin, inputs.memory_limit)?;
+        kept.extend(done.kept);
+        Ok(MountedVolume::Path { host_path: done.dir, read_only: true, selinux_relabel: true })
+    };
     match kind(volume).as_str() {
         // A volume that names no source is an emptyDir.
         "emptyDir" | "" => {
-            let dir = empty_dir::mount(ctx, pod, volume, inputs.memory_limit)?;
-            Ok(own(dir, false))
+            let host_path = empty_dir::mount(ctx, pod, volume, inputs.memory_limit)?;
+            Ok(MountedVolume::Path { host_path, read_only: false, selinux_relabel: true })
         }
         "hostPath" => {
             let host_path = host_path::check(volume)?;
@@ -130,71 +185,23 @@ fn mount_volume(
             }
             Ok(MountedVolume::Image { reference, pull_policy: source.and_then(|image| image.pull_policy.clone()) })
         }
-        "downwardAPI" => files_volume(ctx, pod, volume, DOWNWARD_API, inputs).map(|dir| own(dir, true)),
-        "projected" => {
-            refuse_other_sources(volume)?;
-            files_volume(ctx, pod, volume, PROJECTED, inputs).map(|dir| own(dir, true))
-        }
+        "configMap" => filled(CONFIG_MAP),
+        "secret" => filled(SECRET),
+        "downwardAPI" => filled(DOWNWARD_API),
+        "projected" => filled(PROJECTED),
         other => Err(VolumeError::Unsupported {
             volume: volume.name.clone(),
             kind: other.to_owned(),
             why: match other {
-                "secret" | "configMap" | "persistentVolumeClaim" | "ephemeral" => {
-                    "it lives on an API server, which this agent does not talk to yet".to_owned()
+                "persistentVolumeClaim" | "ephemeral" | "csi" => {
+                    "this version mounts no claims and no CSI volumes, and the pod waits; use emptyDir or hostPath"
+                        .to_owned()
                 }
                 "gitRepo" => "it was removed from Kubernetes; clone in an init container into an emptyDir".to_owned(),
                 _ => "this version has no driver for it; use emptyDir or hostPath".to_owned(),
             },
         }),
     }
-}
-
-fn files_volume(
-    ctx: &VolumeContext<'_>,
-    pod: &Pod,
-    volume: &Volume,
-    plugin: &str,
-    inputs: &PodInputs,
-) -> Result<PathBuf, VolumeError> {
-    let Some(files) = inputs.files.get(&volume.name) else {
-        return Err(VolumeError::invalid(volume, "nobody computed its files"));
-    };
-    let dir = empty_dir::mount_memory(ctx, pod, volume, plugin, inputs.memory_limit)?;
-    let gid = group_of(pod);
-    let failed = VolumeError::host(&volume.name);
-    let written = atomic::write(&dir, files, |new| match gid {
-        Some(gid) => give(new, gid),
-        None => Ok(()),
-    })
-    .map_err(failed)?;
-    if let Some(gid) = gid
-        && written
-    {
-        give(&dir, gid).map_err(VolumeError::host(&volume.name))?;
-    }
-    Ok(dir)
-}
-
-fn give(dir: &Path, gid: u32) -> Result<(), crate::host::HostError> {
-    let done = crate::host::files::give_to_group(dir, gid, true, ChangePolicy::Always)?;
-    done.first_failure.map_or(Ok(()), Err)
-}
-
-/// A projected volume may draw on the downward API alone.
-fn refuse_other_sources(volume: &Volume) -> Result<(), VolumeError> {
-    let sources = volume.projected.as_ref().and_then(|projected| projected.sources.as_deref()).unwrap_or_default();
-    for source in sources {
-        let json = serde_json::to_value(source).unwrap_or_default();
-        let other = json.as_object().and_then(|map| map.keys().find(|key| *key != "downwardAPI").cloned());
-        if let Some(other) = other {
-            return Err(VolumeError::Unsupported {
-                volume: volume.name.clone(),
-                kind: format!("projected {other}"),
-                why: "it needs an API server, which this agent does not talk to yet".to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Which source a volume has, by its name in the API; empty if none.
@@ -219,6 +226,11 @@ fn used_volumes(pod: &Pod) -> BTreeSet<String> {
     used
 }
 
+#[cfg(test)]
+#[path = "filled_tests.rs"]
+mod filled_tests;
+#[cfg(test)]
+mod shelf;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
+use super::objects::NoObjects;
 use super::subpath::SubPathMount;
 use super::*;
 use crate::api::PodUid;
@@ -37,7 +38,23 @@ fn with(dir: &Path, body: impl FnOnce(&VolumeContext<'_>, &PodUid)) {
     let dirs = PodDirs::new(dir.join("root"), dir.join("logs"));
     let uid = PodUid::from("u-1");
     dirs.ensure_pod(&uid).unwrap();
-    body(&VolumeContext { dirs: &dirs, mount_table: Path::new(MOUNT_TABLE), node_memory: NODE_MEMORY }, &uid);
+    body(
+        &VolumeContext {
+            dirs: &dirs,
+            mount_table: Path::new(MOUNT_TABLE),
+            node_memory: NODE_MEMORY,
+            objects: &NoObjects,
+        },
+        &uid,
+    );
+}
+
+/// Mounts everything, and expects that nothing is left old.
+fn mount(ctx: &VolumeContext<'_>, pod: &Pod, inputs: &PodInputs) -> Result<MountedVolumes, Vec<VolumeError>> {
+    mount_pod(ctx, pod, inputs).map(|mounted| {
+        assert!(mounted.kept.is_empty(), "{:?}", mounted.kept);
+        mounted.volumes
+    })
 }
 
 fn path_of(mounted: &MountedVolumes, name: &str) -> PathBuf {
@@ -52,7 +69,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 fn errors(ctx: &VolumeContext<'_>, volumes: Value) -> Vec<String> {
-    let errors = mount_pod(ctx, &pod(volumes, json!({})), &PodInputs::default()).unwrap_err();
+    let errors = mount(ctx, &pod(volumes, json!({})), &PodInputs::default()).unwrap_err();
     errors.iter().map(|e| explain(e)).collect()
 }
 
@@ -61,7 +78,7 @@ fn an_empty_dir_on_disk_keeps_its_data() {
     let dir = tempfile::tempdir().unwrap();
     with(dir.path(), |ctx, uid| {
         let pod = pod(json!([{ "name": "work", "emptyDir": {} }, { "name": "bare" }]), json!({}));
-        let mounted = mount_pod(ctx, &pod, &PodInputs::default()).unwrap();
+        let mounted = mount(ctx, &pod, &PodInputs::default()).unwrap();
         let work = path_of(&mounted, "work");
         assert_eq!(work, dir.path().join("root/pods/u-1/volumes/kubernetes.io~empty-dir/work"));
         assert_eq!(
@@ -73,13 +90,13 @@ fn an_empty_dir_on_disk_keeps_its_data() {
 
         fs::write(work.join("data"), "x").unwrap();
         fs::set_permissions(&work, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-        assert_eq!(mount_pod(ctx, &pod, &PodInputs::default()).unwrap(), mounted);
+        assert_eq!(mount(ctx, &pod, &PodInputs::default()).unwrap(), mounted);
         assert_eq!((mode(&work), fs::read(work.join("data")).unwrap()), (0o700, b"x".to_vec()), "it is the pod's now");
 
         unmount_pod(ctx, uid).unwrap();
         unmount_pod(ctx, uid).unwrap();
         assert!(!work.exists());
-        mount_pod(ctx, &pod, &PodInputs::default()).unwrap();
+        mount(ctx, &pod, &PodInputs::default()).unwrap();
         assert_eq!((mode(&work), names_in(&work).len()), (0o777, 0), "the mark went with the volume");
     });
 }
@@ -91,7 +108,7 @@ fn a_crash_between_mkdir_and_chmod_is_made_good() {
         let work = ctx.dirs.volume(uid, EMPTY_DIR, "work").unwrap();
         fs::create_dir_all(&work).unwrap();
         let pod = pod(json!([{ "name": "work", "emptyDir": {} }]), json!({}));
-        mount_pod(ctx, &pod, &PodInputs::default()).unwrap();
+        mount(ctx, &pod, &PodInputs::default()).unwrap();
         assert_eq!(mode(&work), 0o777);
     });
 }
@@ -106,7 +123,7 @@ fn memory_volumes_are_bounded_and_mounted_once() {
             ]);
             let pod = pod(volumes, json!({}));
             let inputs = PodInputs { memory_limit: Some(8 << 20), ..PodInputs::default() };
-            let mounted = mount_pod(ctx, &pod, &inputs).unwrap();
+            let mounted = mount(ctx, &pod, &inputs).unwrap();
             let small = path_of(&mounted, "small");
             let table = || MountTable::read(ctx.mount_table).unwrap();
             for (path, size) in [(&small, "size=1024k"), (&path_of(&mounted, "pod"), "size=8192k")] {
@@ -115,13 +132,13 @@ fn memory_volumes_are_bounded_and_mounted_once() {
             }
             assert_eq!(mode(&small), 0o1777);
             fs::write(small.join("data"), "x").unwrap();
-            mount_pod(ctx, &pod, &inputs).unwrap();
+            mount(ctx, &pod, &inputs).unwrap();
             assert!(small.join("data").exists());
             assert_eq!(table().under(dir).len(), 2, "nothing is mounted twice");
 
             // After a reboot the mark is there and the mount is not.
             mounts::unmount(&small).unwrap();
-            mount_pod(ctx, &pod, &inputs).unwrap();
+            mount(ctx, &pod, &inputs).unwrap();
             assert_eq!(table().under(dir).len(), 2);
 
             unmount_pod(ctx, uid).unwrap();
@@ -140,7 +157,7 @@ fn a_pods_group_owns_its_empty_dirs() {
                 { "name": "memory", "emptyDir": { "medium": "Memory" } },
                 { "name": "host", "hostPath": { "path": dir.join("host"), "type": "DirectoryOrCreate" } },
             ]);
-            let mounted = mount_pod(ctx, &pod(volumes, json!({ "fsGroup": 2000 })), &PodInputs::default()).unwrap();
+            let mounted = mount(ctx, &pod(volumes, json!({ "fsGroup": 2000 })), &PodInputs::default()).unwrap();
             let look = |name: &str| {
                 let meta = fs::metadata(path_of(&mounted, name)).unwrap();
                 (meta.gid(), meta.mode() & 0o7777)
@@ -163,7 +180,7 @@ fn host_paths_are_checked_against_their_type() {
     with(dir.path(), |ctx, _| {
         let check = |path: &Path, type_: &str, expect: &str| {
             let volumes = json!([{ "name": "h", "hostPath": { "path": path, "type": type_ } }]);
-            match mount_pod(ctx, &pod(volumes, json!({})), &PodInputs::default()) {
+            match mount(ctx, &pod(volumes, json!({})), &PodInputs::default()) {
                 Ok(mounted) => {
                     assert_eq!(expect, "ok", "{path:?} {type_}");
                     let plain =
@@ -223,22 +240,25 @@ fn what_is_not_supported_is_said_for_every_volume_at_once() {
                 { "name": "i", "image": {} },
                 { "name": "fine", "emptyDir": {} },
                 { "name": "d", "downwardAPI": { "items": [] } },
+                { "name": "b", "projected": { "sources": [{ "clusterTrustBundle": { "path": "x" } }, {}] } },
             ]),
         );
         for (told, expect) in told.iter().zip([
-            "volume \"s\" of kind secret is not supported: it lives on an API server",
-            "volume \"c\" of kind configMap is not supported",
-            "volume \"p\" of kind persistentVolumeClaim is not supported",
-            "volume \"csi\" of kind csi is not supported: this version has no driver for it; use emptyDir or hostPath",
+            "MountVolume.SetUp failed for volume \"s\" : couldn't get secret n/x, no kubeClient defined: this node",
+            "MountVolume.SetUp failed for volume \"c\" : couldn't get configmap n/x, no kubeClient defined: this node",
+            "volume \"p\" of kind persistentVolumeClaim is not supported: this version mounts no claims",
+            "volume \"csi\" of kind csi is not supported: this version mounts no claims and no CSI volumes",
             "volume \"git\" of kind gitRepo is not supported: it was removed",
-            "volume \"t\" of kind projected serviceAccountToken is not supported: it needs an API server",
-            "MountVolume.SetUp failed for volume \"m\": medium \"Tape\" is none of",
-            "MountVolume.SetUp failed for volume \"i\": image.reference is empty",
-            "MountVolume.SetUp failed for volume \"d\": nobody computed its files",
+            "MountVolume.SetUp failed for volume \"t\" : couldn't get a token of service account , no kubeClient",
+            "MountVolume.SetUp failed for volume \"m\" : medium \"Tape\" is none of",
+            "MountVolume.SetUp failed for volume \"i\" : image.reference is empty",
+            "MountVolume.SetUp failed for volume \"d\" : nobody computed its files",
+            "MountVolume.SetUp failed for volume \"b\" : [a projected clusterTrustBundle is not supported by this agent; \
+             use a configMap with the certificates, source 1 of projected volume \"b\" is of a kind",
         ]) {
             assert!(told.starts_with(expect), "{told}\n{expect}");
         }
-        assert_eq!(told.len(), 9);
+        assert_eq!(told.len(), 10);
     });
 }
 
@@ -253,7 +273,7 @@ fn volumes_that_nobody_mounts_are_left_alone() {
         spec.init_containers =
             serde_json::from_value(json!([{ "name": "i", "volumeMounts": [{ "name": "b", "mountPath": "/b" }] }]))
                 .unwrap();
-        let mounted = mount_pod(ctx, &pod, &PodInputs::default()).unwrap();
+        let mounted = mount(ctx, &pod, &PodInputs::default()).unwrap();
         assert_eq!(mounted.keys().collect::<Vec<_>>(), ["b"]);
         assert_eq!(names_in(&ctx.dirs.volumes(uid).unwrap().join(EMPTY_DIR)), ["b"]);
     });
@@ -264,7 +284,7 @@ fn an_image_volume_leaves_nothing_on_the_host() {
     let dir = tempfile::tempdir().unwrap();
     with(dir.path(), |ctx, uid| {
         let image = json!([{ "name": "i", "image": { "reference": "r/i:1", "pullPolicy": "Never" } }]);
-        let mounted = mount_pod(ctx, &pod(image, json!({})), &PodInputs::default()).unwrap();
+        let mounted = mount(ctx, &pod(image, json!({})), &PodInputs::default()).unwrap();
         let expect = MountedVolume::Image { reference: "r/i:1".to_owned(), pull_policy: Some("Never".to_owned()) };
         assert_eq!(mounted["i"], expect);
         assert!(names_in(&ctx.dirs.volumes(uid).unwrap()).is_empty());
@@ -280,13 +300,21 @@ fn files_of_the_downward_api_are_written_for_the_pods_group() {
                 { "name": "all", "projected": { "sources": [{ "downwardAPI": {} }] } },
             ]);
             let pod = pod(volumes, json!({ "fsGroup": 2000 }));
-            let file = |path: &str, mode, text: &str| VolumeFile { path: path.to_owned(), mode, bytes: text.into() };
-            let files = |labels: &str| vec![file("labels", 0o600, labels), file("cpu/limit", 0o444, "2")];
+            let file = |path: &str, mode, text: &str| VolumeFile {
+                path: path.to_owned(),
+                mode,
+                owner: None,
+                bytes: text.into(),
+            };
+            let files = |labels: &str| Ok(vec![file("labels", 0o600, labels), file("cpu/limit", 0o444, "2")]);
             let inputs = |labels: &str| PodInputs {
-                files: BTreeMap::from([("info".to_owned(), files(labels)), ("all".to_owned(), files(labels))]),
+                downward: BTreeMap::from([
+                    (("info".to_owned(), 0), files(labels)),
+                    (("all".to_owned(), 0), files(labels)),
+                ]),
                 ..PodInputs::default()
             };
-            let mounted = mount_pod(ctx, &pod, &inputs("a=\"1\"")).unwrap();
+            let mounted = mount(ctx, &pod, &inputs("a=\"1\"")).unwrap();
             let info = path_of(&mounted, "info");
             assert_eq!(info, ctx.dirs.volume(uid, DOWNWARD_API, "info").unwrap());
             assert_eq!(path_of(&mounted, "all"), ctx.dirs.volume(uid, PROJECTED, "all").unwrap());
@@ -300,9 +328,9 @@ fn files_of_the_downward_api_are_written_for_the_pods_group() {
 
             let data = || fs::read_link(info.join("..data")).unwrap();
             let before = data();
-            mount_pod(ctx, &pod, &inputs("a=\"1\"")).unwrap();
+            mount(ctx, &pod, &inputs("a=\"1\"")).unwrap();
             assert_eq!(data(), before, "nothing is written twice");
-            mount_pod(ctx, &pod, &inputs("a=\"2\"")).unwrap();
+            mount(ctx, &pod, &inputs("a=\"2\"")).unwrap();
             assert_ne!(data(), before);
             assert_eq!(fs::read_to_string(info.join("labels")).unwrap(), "a=\"2\"");
             assert_eq!(fs::metadata(info.join("labels")).unwrap().gid(), 2000);
@@ -420,7 +448,7 @@ fn a_foreign_mount_is_told_and_left() {
     in_private_mounts(|dir| {
         with(dir, |ctx, uid| {
             let pod = pod(json!([{ "name": "work", "emptyDir": {} }]), json!({}));
-            let work = path_of(&mount_pod(ctx, &pod, &PodInputs::default()).unwrap(), "work");
+            let work = path_of(&mount(ctx, &pod, &PodInputs::default()).unwrap(), "work");
             let csi = ctx.dirs.volume(uid, "kubernetes.io~csi", "pv").unwrap();
             fs::create_dir_all(&csi).unwrap();
             mounts::mount_tmpfs(&csi, None, 0o755).unwrap();

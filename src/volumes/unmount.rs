@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{DOWNWARD_API, EMPTY_DIR, PROJECTED, VolumeContext};
+use super::{CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, PROJECTED, SECRET, VolumeContext};
 use crate::api::PodUid;
 use crate::host::HostError;
 use crate::host::mounts::{self, MountTable};
@@ -25,7 +25,7 @@ pub fn unmount_pod(ctx: &VolumeContext<'_>, uid: &PodUid) -> Result<(), Vec<Host
     match (ctx.dirs.subpaths(uid), ctx.dirs.volumes(uid), ctx.dirs.pod(uid)) {
         (Ok(subpaths), Ok(volumes), Ok(pod)) => {
             // Of volumes that the agent fills or makes; another agent's CSI or NFS mounts are not ours to take.
-            let own = [EMPTY_DIR, DOWNWARD_API, PROJECTED];
+            let own = [EMPTY_DIR, CONFIG_MAP, SECRET, DOWNWARD_API, PROJECTED];
             take(ctx, &subpaths, &mut errors);
             own.iter().for_each(|plugin| take(ctx, &volumes.join(plugin), &mut errors));
             // Marks go after what they vouch for.

@@ -5,6 +5,7 @@
 //! what a failure means are in the plan. It may hang in a mount, a pull, a hook or a runtime call
 //! without anybody else waiting, and a panic in a work is that pod's failure alone.
 
+mod environment;
 mod hooks;
 mod pool;
 mod prepare;
@@ -24,6 +25,7 @@ use crate::host::cgroup::CgroupTree;
 use crate::host::pod_dirs::PodDirs;
 use crate::msg::NodeView;
 use crate::util::snapshot::Snapshot;
+use crate::volumes::ObjectSource;
 
 pub use user_namespace::IdRanges;
 
@@ -53,6 +55,8 @@ pub struct Tools {
     pub resolv_conf: String,
     /// Gets images ready.
     pub images: Box<dyn ImageSource>,
+    /// Where ConfigMaps, Secrets, tokens and services come from.
+    pub objects: Arc<dyn ObjectSource>,
     /// Runs httpGet hooks.
     pub http: Box<dyn HttpGet>,
 }

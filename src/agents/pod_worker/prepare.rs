@@ -11,13 +11,13 @@ use crate::api::runtime::ImageSpec;
 use crate::api::v1::{DownwardAPIVolumeFile, Pod};
 use crate::core::qos::{self, Overhead, QosClass};
 use crate::core::spec::VolumeSource;
-use crate::core::spec::downward::downward_files;
+use crate::core::spec::downward::{DownwardFile, downward_files};
 use crate::host::HostError;
 use crate::host::cgroup::QosLevel;
 use crate::host::cgroup_values::CgroupValues;
 use crate::host::facts::read_resolv_conf;
 use crate::msg::{EventType, Reason, Step};
-use crate::volumes::{MountedVolume, PodInputs, VolumeContext, VolumeFile, mount_pod, unmount_pod};
+use crate::volumes::{MountedVolume, PodInputs, VolumeContext, VolumeError, VolumeFile, mount_pod, unmount_pod};
 
 /// What is there for the containers.
 pub(super) struct Prepared {
@@ -48,16 +48,21 @@ pub(super) fn prepare(run: &Run<'_>) -> Result<Prepared, Reason> {
         let shared = crate::host::mounts::ensure_shared(tools.dirs.root(), &tools.mount_table);
         shared.map_err(|e| failed("mount propagation", &e))?;
     }
-    let inputs = PodInputs { memory_limit: memory_limit(run), files: volume_files(run)? };
-    let mounted = mount_pod(&volume_context(tools), &work.pod, &inputs).map_err(|errors| {
-        let texts: Vec<String> = errors.iter().map(|e| crate::host::error::explain(e)).collect();
-        for text in &texts {
-            run.event("", EventType::Warning, "FailedMount", text.clone());
-        }
-        reason("FailedMount", texts.join("; "))
-    })?;
-    let volumes = mounted.into_iter().map(|(name, volume)| (name, source(volume))).collect();
+    let inputs = PodInputs { memory_limit: memory_limit(run), downward: downward_inputs(run) };
+    let mounted = mount_pod(&volume_context(tools), &work.pod, &inputs)
+        .map_err(|errors| reason("FailedMount", tell_mounts(run, &errors).join("; ")))?;
+    tell_mounts(run, &mounted.kept);
+    let volumes = mounted.volumes.into_iter().map(|(name, volume)| (name, source(volume))).collect();
     Ok(Prepared { volumes })
+}
+
+/// Tells of volumes that are not as they should be.
+fn tell_mounts(run: &Run<'_>, errors: &[VolumeError]) -> Vec<String> {
+    let texts: Vec<String> = errors.iter().map(|e| crate::host::error::explain(e)).collect();
+    for text in &texts {
+        run.event("", EventType::Warning, "FailedMount", text.clone());
+    }
+    texts
 }
 
 /// The burstable level weighs as much as all its pods ask for together.
@@ -81,6 +86,7 @@ fn weigh_burstable(run: &Run<'_>) {
 pub(super) fn release(run: &Run<'_>) -> Result<(), Reason> {
     let Run { tools, work, .. } = run;
     let mut problems: Vec<String> = Vec::new();
+    tools.objects.forget(&work.uid);
     if let Err(errors) = unmount_pod(&volume_context(tools), &work.uid) {
         problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
     }
@@ -168,36 +174,42 @@ fn memory_limit(run: &Run<'_>) -> Option<u64> {
 }
 
 pub(super) fn volume_context(tools: &Tools) -> VolumeContext<'_> {
-    VolumeContext { dirs: &tools.dirs, mount_table: &tools.mount_table, node_memory: tools.facts.memory_capacity }
+    VolumeContext {
+        dirs: &tools.dirs,
+        mount_table: &tools.mount_table,
+        node_memory: tools.facts.memory_capacity,
+        objects: tools.objects.as_ref(),
+    }
 }
 
-/// Content of the volumes that the agent fills from the pod itself.
-fn volume_files(run: &Run<'_>) -> Result<BTreeMap<String, Vec<VolumeFile>>, Reason> {
-    let mut files = BTreeMap::new();
+/// Downward API files of the pod's volumes.
+fn downward_inputs(run: &Run<'_>) -> BTreeMap<(String, usize), Result<Vec<VolumeFile>, String>> {
+    let mut inputs = BTreeMap::new();
     let volumes = run.work.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     for volume in volumes {
-        let mut content = Vec::new();
         if let Some(source) = &volume.downward_api {
-            let mode = source.default_mode.unwrap_or(0o644);
-            content.extend(downward(run, source.items.as_deref().unwrap_or_default(), mode)?);
+            let files = downward(run, source.items.as_deref(), source.default_mode);
+            inputs.insert((volume.name.clone(), 0), files);
         }
-        if let Some(source) = &volume.projected {
-            let mode = source.default_mode.unwrap_or(0o644);
-            for part in source.sources.iter().flatten().filter_map(|s| s.downward_api.as_ref()) {
-                content.extend(downward(run, part.items.as_deref().unwrap_or_default(), mode)?);
+        let Some(projected) = &volume.projected else { continue };
+        for (index, part) in projected.sources.iter().flatten().enumerate() {
+            if let Some(source) = &part.downward_api {
+                let files = downward(run, source.items.as_deref(), projected.default_mode);
+                inputs.insert((volume.name.clone(), index), files);
             }
         }
-        if volume.downward_api.is_some() || volume.projected.is_some() {
-            files.insert(volume.name.clone(), content);
-        }
     }
-    Ok(files)
+    inputs
 }
 
-fn downward(run: &Run<'_>, items: &[DownwardAPIVolumeFile], mode: i32) -> Result<Vec<VolumeFile>, Reason> {
-    let files = downward_files(&run.work.pod, items, mode, &run.tools.facts)
-        .map_err(|error| reason("FailedMount", error.to_string()))?;
-    let file = |f: crate::core::spec::downward::DownwardFile| VolumeFile { path: f.path, mode: f.mode, bytes: f.bytes };
+fn downward(
+    run: &Run<'_>,
+    items: Option<&[DownwardAPIVolumeFile]>,
+    mode: Option<i32>,
+) -> Result<Vec<VolumeFile>, String> {
+    let files = downward_files(&run.work.pod, items.unwrap_or_default(), mode.unwrap_or(0o644), &run.tools.facts)
+        .map_err(|error| error.to_string())?;
+    let file = |f: DownwardFile| VolumeFile { path: f.path, mode: f.mode, owner: None, bytes: f.bytes };
     Ok(files.into_iter().map(file).collect())
 }
 

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::run::{Run, cri, reason, runtime_handler};
-use super::{hooks, prepare, stop};
+use super::{environment, hooks, prepare, stop};
 use crate::api::ContainerId;
 use crate::api::pod::{self, ContainerKind, find_container};
 use crate::api::runtime::ContainerSpec;
 use crate::api::v1::Container;
 use crate::core::images::{ImageError, PullPolicy, PullRequest, PulledImage};
-use crate::core::spec::env::EnvSources;
 use crate::core::spec::hostname::etc_hosts;
 use crate::core::spec::{CONTAINER_CONFIG_ERROR, ContainerInputs, container_spec, subpaths, wants_etc_hosts};
 use crate::host::error::explain;
@@ -145,7 +144,8 @@ fn config(
     tools.dirs.ensure_container_logs(&work.name, &work.uid, &container.name).map_err(|e| failed(explain(&e)))?;
     let no_volumes = BTreeMap::new();
     let no_subpaths = BTreeMap::new();
-    let env = EnvSources::default();
+    let volumes = run.prepared.as_ref().map_or(&no_volumes, |p| &p.volumes);
+    let env = environment::sources(run, container, volumes).map_err(failed)?;
     let user_namespace = run.user_namespace()?;
     let inputs = ContainerInputs {
         attempt,
@@ -153,7 +153,7 @@ fn config(
         image_ref: &ready.image_ref,
         runtime_handler: runtime_handler(work),
         pod_ips,
-        volumes: run.prepared.as_ref().map_or(&no_volumes, |p| &p.volumes),
+        volumes,
         subpaths: &no_subpaths,
         etc_hosts: hosts.as_deref(),
         termination_log: message_file.as_deref(),

@@ -4,7 +4,7 @@
 //! fetches none. Variables keep the order in which they are declared, so that two runs of the same
 //! spec ask the runtime for the same thing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pod;
 use crate::api::v1::{Container, EnvVarSource, Pod};
@@ -24,8 +24,8 @@ pub enum Lookup<T> {
 }
 
 /// Where values from outside the pod come from. A name that is absent was not looked for, because the
-/// node has no API server.
-#[derive(Clone, Debug, Default)]
+/// node has no API server. Its Debug form shows no values.
+#[derive(Clone, Default)]
 pub struct EnvSources {
     /// Variables of the services that the pod shall see.
     pub services: Vec<(String, String)>,
@@ -37,8 +37,17 @@ pub struct EnvSources {
     pub files: BTreeMap<(String, String), Lookup<String>>,
 }
 
+impl std::fmt::Debug for EnvSources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EnvSources")
+            .field("config_maps", &self.config_maps.keys())
+            .field("secrets", &self.secrets.keys())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Variables in the order of their first setting; a later setting takes the place of an earlier one.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Variables {
     list: Vec<(String, String)>,
     places: BTreeMap<String, usize>,
@@ -62,6 +71,20 @@ impl Variables {
         }
         Ok(())
     }
+}
+
+/// ConfigMaps and Secrets, by name, that the container's variables draw on.
+pub fn objects_wanted(container: &Container) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let (mut config_maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
+    for source in container.env_from.iter().flatten() {
+        config_maps.extend(source.config_map_ref.as_ref().map(|r| r.name.as_str()));
+        secrets.extend(source.secret_ref.as_ref().map(|r| r.name.as_str()));
+    }
+    for source in container.env.iter().flatten().filter_map(|v| v.value_from.as_ref()) {
+        config_maps.extend(source.config_map_key_ref.as_ref().map(|r| r.name.as_str()));
+        secrets.extend(source.secret_key_ref.as_ref().map(|r| r.name.as_str()));
+    }
+    (config_maps, secrets)
 }
 
 /// Files of volumes that the container's variables draw on: volume and path in it.
@@ -195,14 +218,13 @@ fn look_up<'a, T>(
     name: &str,
     optional: bool,
 ) -> Result<Option<&'a T>, SpecError> {
-    let why = match known.get(name) {
-        Some(Lookup::Found(data)) => return Ok(Some(data)),
-        Some(Lookup::Missing) if optional => return Ok(None),
-        Some(Lookup::Missing) => "it does not exist".to_owned(),
-        Some(Lookup::Unavailable(why)) => why.clone(),
-        None => "no API server is configured".to_owned(),
-    };
-    Err(SpecError::EnvSource { kind, namespace: pod::namespace(pod).to_owned(), name: name.to_owned(), why })
+    match known.get(name) {
+        Some(Lookup::Found(data)) => Ok(Some(data)),
+        Some(Lookup::Missing) if optional => Ok(None),
+        Some(Lookup::Missing) => Err(SpecError::EnvMissing { kind: kind.to_ascii_lowercase(), name: name.to_owned() }),
+        Some(Lookup::Unavailable(why)) => Err(SpecError::EnvUnavailable(why.clone())),
+        None => Err(SpecError::EnvNoServer { kind, namespace: pod::namespace(pod).to_owned(), name: name.to_owned() }),
+    }
 }
 
 fn missing_key(pod: &Pod, kind: &'static str, name: &str, key: &str) -> SpecError {
@@ -340,15 +362,11 @@ mod tests {
             json!([{"prefix": "P_", "configMapRef": {"name": "cm"}}, {"configMapRef": {"name": "gone", "optional": true}}]),
             Ok(&["P_a=x2", "P_b=2"]),
         );
-        check(
-            json!([]),
-            json!([{"configMapRef": {"name": "gone"}}]),
-            Err("couldn't get configMap ns/gone: it does not exist"),
-        );
+        check(json!([]), json!([{"configMapRef": {"name": "gone"}}]), Err("configmap \"gone\" not found"));
         check(
             json!([]),
             json!([{"secretRef": {"name": "nobody-looked", "optional": true}}]),
-            Err("couldn't get secret ns/nobody-looked: no API server is configured"),
+            Err("couldn't get secret ns/nobody-looked, no kubeClient defined: this node has no API server"),
         );
         check(
             json!([]),
@@ -370,10 +388,7 @@ mod tests {
             (key("configMapKeyRef", "cm", "zz", false), Err("couldn't find key zz in ConfigMap ns/cm")),
             (key("configMapKeyRef", "cm", "zz", true), none),
             (key("configMapKeyRef", "gone", "a", true), none),
-            (
-                key("configMapKeyRef", "far", "a", true),
-                Err("couldn't get configMap ns/far: the API server does not answer"),
-            ),
+            (key("configMapKeyRef", "far", "a", true), Err("the API server does not answer")),
             (key("secretKeyRef", "s", "token", false), Ok(&["V=s3"][..])),
             (key("secretKeyRef", "s", "zz", false), Err("couldn't find key zz in Secret ns/s")),
             (key("secretKeyRef", "gone", "zz", true), none),
@@ -439,6 +454,21 @@ mod tests {
         ]}))
         .expect("a container");
         assert_eq!(files_wanted(&container), [("v".to_owned(), "p".to_owned())]);
+        let container: Container = serde_json::from_value(json!({"name": "c",
+            "envFrom": [{"configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}],
+            "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "t", "key": "k"}}},
+                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}, {"name": "C"}],
+        }))
+        .expect("a container");
+        assert_eq!(objects_wanted(&container), (["m"].into(), ["s", "t"].into()));
+    }
+
+    #[test]
+    fn values_do_not_show_in_debug() {
+        assert_eq!(
+            format!("{:?}", sources()),
+            "EnvSources { config_maps: [\"cm\", \"far\", \"gone\"], secrets: [\"gone\", \"s\"], .. }"
+        );
     }
 
     proptest! {

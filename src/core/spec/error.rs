@@ -167,17 +167,26 @@ pub enum SpecError {
     /// A resource reference that cannot be answered.
     #[error("resourceFieldRef: {0}")]
     ResourceField(String),
-    /// A ConfigMap or Secret that cannot be had.
-    #[error("couldn't get {kind} {namespace}/{name}: {why}")]
-    EnvSource {
+    /// A ConfigMap or Secret that does not exist.
+    #[error("{kind} {name:?} not found")]
+    EnvMissing {
+        /// `configmap` or `secret`.
+        kind: String,
+        /// Name.
+        name: String,
+    },
+    /// A ConfigMap or Secret that nobody can tell of, for this reason.
+    #[error("{0}")]
+    EnvUnavailable(String),
+    /// A ConfigMap or Secret on a node without an API server.
+    #[error("couldn't get {kind} {namespace}/{name}, no kubeClient defined: this node has no API server")]
+    EnvNoServer {
         /// `configMap` or `secret`.
         kind: &'static str,
         /// Namespace.
         namespace: String,
         /// Name.
         name: String,
-        /// Why.
-        why: String,
     },
     /// A key that is not there.
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]

@@ -17,6 +17,7 @@ pub mod downward;
 pub mod env;
 pub mod expand;
 pub mod hostname;
+pub mod services;
 
 mod container;
 mod error;
