@@ -3,6 +3,7 @@
 //! Layer L1, pure. The words are upstream's, because people and scripts look for them. The pulls
 //! themselves are made by `agents::images`.
 
+pub mod keyring;
 pub mod reference;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@
 //! what a failure means are in the plan. It may hang in a mount, a pull, a hook or a runtime call
 //! without anybody else waiting, and a panic in a work is that pod's failure alone.
 
+mod credentials;
 mod environment;
 mod hooks;
 mod pool;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::run::{Run, cri, reason, runtime_handler};
-use super::{environment, hooks, prepare, stop};
+use super::{credentials, environment, hooks, prepare, stop};
 use crate::api::ContainerId;
 use crate::api::pod::{self, ContainerKind, find_container};
 use crate::api::runtime::ContainerSpec;
@@ -77,11 +77,14 @@ fn start(
     let tools = run.tools;
     let work = run.work;
     let none = BTreeMap::new();
+    let image = container.image.as_deref().unwrap_or_default();
+    let policy = PullPolicy::from_api(container.image_pull_policy.as_deref());
+    let auth = if policy == PullPolicy::Never { Vec::new() } else { credentials::for_image(run, image) };
     let request = PullRequest {
         uid: &work.uid,
-        image: container.image.as_deref().unwrap_or_default(),
-        policy: PullPolicy::from_api(container.image_pull_policy.as_deref()),
-        auth: &[],
+        image,
+        policy,
+        auth: &auth,
         annotations: work.pod.metadata.annotations.as_ref().unwrap_or(&none),
         sandbox: Some(&sandbox_spec),
     };
