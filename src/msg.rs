@@ -451,6 +451,15 @@ pub enum FromWorker {
     Event(PodEvent),
 }
 
+/// Something that volumes of these pods show has changed: they are filled again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refresh {
+    /// The pods.
+    pub pods: Vec<PodUid>,
+    /// What changed, for people.
+    pub cause: String,
+}
+
 /// What the store is told.
 #[derive(Debug)]
 pub enum ToStore {

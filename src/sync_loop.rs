@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, at, never, select};
 use crate::api::PodUid;
 use crate::core::node::{Effect, Input, Node};
 use crate::msg::{
-    FromPleg, FromWorker, NodeView, PlegCommand, PodWork, ProbeVerdict, SourceUpdate, ToStore, ToldEvent,
+    FromPleg, FromWorker, NodeView, PlegCommand, PodWork, ProbeVerdict, Refresh, SourceUpdate, ToStore, ToldEvent,
 };
 use crate::util::clock;
 use crate::util::snapshot::Snapshot;
@@ -33,6 +33,7 @@ enum Event {
     Pleg(FromPleg),
     Worker(FromWorker),
     Verdict(ProbeVerdict),
+    Refresh(Refresh),
     Leftovers(Vec<PodUid>),
     Ping(Ping),
     Deadline,
@@ -54,6 +55,8 @@ pub struct Inbox {
     pub workers: Receiver<FromWorker>,
     /// Probes.
     pub verdicts: Receiver<ProbeVerdict>,
+    /// Pods whose volumes show something that changed.
+    pub refreshes: Receiver<Refresh>,
     /// Pods with folders, logs or cgroups on this machine.
     pub leftovers: Receiver<Vec<PodUid>>,
     /// Health checks.
@@ -222,6 +225,10 @@ impl SyncLoop {
                     Ok(verdict) => return Event::Verdict(verdict),
                     Err(_) => inbox.verdicts = never(),
                 },
+                recv(inbox.refreshes) -> got => match got {
+                    Ok(refresh) => return Event::Refresh(refresh),
+                    Err(_) => inbox.refreshes = never(),
+                },
                 recv(inbox.leftovers) -> got => match got {
                     Ok(uids) => return Event::Leftovers(uids),
                     Err(_) => inbox.leftovers = never(),
@@ -260,6 +267,7 @@ impl SyncLoop {
             Event::Worker(FromWorker::Report(report)) => Input::Report(report),
             Event::Worker(FromWorker::Event(event)) => Input::Event(event),
             Event::Verdict(verdict) => Input::Verdict(verdict),
+            Event::Refresh(refresh) => Input::Refresh(refresh),
             Event::Leftovers(uids) => Input::Leftovers(uids),
             Event::Deadline => Input::Timer,
             Event::Ping(Ping(reply)) => {
@@ -300,6 +308,7 @@ impl Event {
             Self::Pleg(_) => "observation",
             Self::Worker(_) => "work report",
             Self::Verdict(_) => "probe verdict",
+            Self::Refresh(_) => "change of what volumes show",
             Self::Leftovers(_) => "list of leftovers",
             Self::Ping(_) => "ping",
             Self::Deadline => "deadline",

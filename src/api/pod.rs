@@ -154,6 +154,17 @@ pub fn is_host_network(pod: &Pod) -> bool {
     spec(pod).and_then(|s| s.host_network).unwrap_or(false)
 }
 
+/// Whether the agent fills any of its volumes with files that may change while it runs: configMap, secret,
+/// projected, downwardAPI.
+pub fn has_filled_volumes(pod: &Pod) -> bool {
+    spec(pod).and_then(|s| s.volumes.as_deref()).unwrap_or_default().iter().any(|volume| {
+        volume.config_map.is_some()
+            || volume.secret.is_some()
+            || volume.projected.is_some()
+            || volume.downward_api.is_some()
+    })
+}
+
 /// Whether it asks for a user namespace of its own (`hostUsers: false`).
 pub fn has_user_namespace(pod: &Pod) -> bool {
     spec(pod).and_then(|s| s.host_users) == Some(false)

@@ -142,6 +142,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let (works_sender, works) = bounded(1024);
     let (worker_sender, worker_inbox) = bounded(1024);
     let (_verdict_sender, verdict_inbox) = bounded(256);
+    let (_refresh_sender, refresh_inbox) = bounded(64);
     let (leftover_sender, leftover_inbox) = bounded(1);
     let (ping_sender, ping_inbox) = bounded::<Ping>(16);
     let (stop_sender, stop) = bounded(1);
@@ -155,6 +156,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         pleg: pleg_inbox,
         workers: worker_inbox,
         verdicts: verdict_inbox,
+        refreshes: refresh_inbox,
         leftovers: leftover_inbox,
         pings: ping_inbox,
         stop,

@@ -132,6 +132,6 @@ fn a_whole_object_of_a_mebibyte_and_folders_for_nested_mounts() {
         assert_eq!(fs::metadata(host_path.join("big")).unwrap().len(), 1 << 20);
         assert!(host_path.join("sub/e").is_dir());
         mount_pod(ctx, &pod, &PodInputs::default()).unwrap();
-        assert!(is_filled(&pod));
+        assert!(crate::api::pod::has_filled_volumes(&pod));
     });
 }

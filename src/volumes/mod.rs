@@ -121,20 +121,6 @@ pub struct Mounted {
     pub kept: Vec<VolumeError>,
 }
 
-/// Whether the agent fills a volume of the pod that a container mounts, so that it has to be looked at
-/// again when what it shows changes.
-pub fn is_filled(pod: &Pod) -> bool {
-    let used = used_volumes(pod);
-    let volumes = pods::spec(pod).and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-    volumes.iter().any(|volume| {
-        let filled = volume.config_map.is_some()
-            || volume.secret.is_some()
-            || volume.projected.is_some()
-            || volume.downward_api.is_some();
-        filled && used.contains(volume.name.as_str())
-    })
-}
-
 /// Makes every volume that a container of the pod mounts. Running it again on a pod whose volumes are
 /// there changes nothing, files whose content changed excepted. The pod's folder must exist.
 ///

@@ -133,6 +133,7 @@ impl Node {
             let deadline = now.mono + entry.grace();
             return self.set_stage(uid, Stage::Ending { cause: Cause::Completed(ending), deadline });
         }
+        let plan = entry.with_refresh(plan);
         self.tell_backoff(now, uid, &plan);
         self.carry_out(now, uid, plan, &observed)
     }
@@ -223,6 +224,9 @@ impl Node {
             sandbox: sandbox.map(|s| SandboxRef { id: s.id.clone(), attempt: s.attempt, ips: s.ips.clone() }),
             cancel,
         };
+        if work.steps.iter().any(|planned| planned.step == Step::PreparePod) {
+            entry.refresh = None;
+        }
         self.next_work += 1;
         // What has to be known after a crash is on its way to the disk before the work starts.
         self.remember(uid);
@@ -349,6 +353,17 @@ impl Entry {
                 false
             }
         }
+    }
+
+    /// The plan, with a look at the volumes where they need one and get none.
+    fn with_refresh(&self, mut plan: Plan) -> Plan {
+        if let Some(cause) = &self.refresh
+            && !plan.steps.iter().any(|planned| planned.step == Step::PreparePod)
+        {
+            let (step, cause) = (Step::PreparePod, cause.clone());
+            plan.steps.push(PlannedStep { step, cause, on_failure: OnFailure::Continue });
+        }
+        plan
     }
 
     /// When something that failed is tried again, for people, if that is not yet.

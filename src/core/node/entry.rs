@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Probes;
 use crate::api::moment::Moment;
-use crate::api::pod::{ContainerKind, find_container, grace_seconds, pod_name, pod_uid};
+use crate::api::pod::{ContainerKind, find_container, grace_seconds, has_filled_volumes, pod_name, pod_uid};
 use crate::api::record::{LastRun, PodRecord};
 use crate::api::runtime::{ContainerState, RuntimePod, UnixNanos};
 use crate::api::v1::{Pod, PodStatus};
@@ -134,6 +134,8 @@ pub(super) struct Entry {
     pub(super) start_time: UnixNanos,
     /// `start_time` as a decision needs it.
     pub(super) started_at: Moment,
+    /// Why its volumes have to be looked at again, if they have.
+    pub(super) refresh: Option<String>,
     /// When the newest plan wants to be looked at again.
     pub(super) wake_at: Option<Moment>,
     /// Waiting reasons of the newest plan.
@@ -151,6 +153,8 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(pod: Arc<Pod>, wanted: bool, now: crate::api::moment::Now) -> Self {
+        // Whether an earlier run of the agent left them as they should be is not known.
+        let refresh = has_filled_volumes(&pod).then(|| "what they show may have changed".to_owned());
         Self {
             uid: pod_uid(&pod),
             name: pod_name(&pod),
@@ -167,6 +171,7 @@ impl Entry {
             next_sandbox_attempt: 0,
             start_time: now.wall,
             started_at: now.mono,
+            refresh,
             wake_at: None,
             waiting: BTreeMap::new(),
             plan: Vec::new(),
@@ -283,6 +288,11 @@ impl Entry {
                     }
                     failure.get_or_insert_with(|| reason.clone());
                 }
+                (Step::PreparePod, StepResult::Skipped) => self.want_refresh("it was not done yet"),
+                (Step::PreparePod, StepResult::Failed(reason)) => {
+                    self.want_refresh("the last try failed");
+                    failure.get_or_insert_with(|| reason.clone());
+                }
                 (_, StepResult::Failed(reason)) => {
                     failure.get_or_insert_with(|| reason.clone());
                 }
@@ -299,6 +309,13 @@ impl Entry {
             self.retry_at = None;
         }
         self.failure = failure.filter(|_| !report.cancelled);
+    }
+
+    /// Has the pod's volumes looked at again, if the agent fills any.
+    pub(super) fn want_refresh(&mut self, cause: &str) {
+        if has_filled_volumes(&self.pod) {
+            self.refresh.get_or_insert_with(|| cause.to_owned());
+        }
     }
 
     /// Adds an event, counting repetitions.

@@ -10,8 +10,10 @@ use crate::api::moment::Now;
 use crate::api::pod::is_static;
 use crate::api::v1::Pod;
 use crate::core::mux::Change;
+use crate::core::spec::CONTAINER_CONFIG_ERROR;
 use crate::msg::{
-    Observation, ProbeKind, ProbeVerdict, RuntimeHealth, Scope, SourceUpdate, Step, StepResult, StopReason, WorkReport,
+    Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step, StepResult, StopReason,
+    WorkReport,
 };
 
 impl Node {
@@ -28,6 +30,7 @@ impl Node {
                 }
             }
             Input::Verdict(verdict) => self.take_verdict(now, verdict),
+            Input::Refresh(refresh) => self.take_refresh(now, &refresh),
             Input::Leftovers(uids) => {
                 self.leftovers.extend(uids);
                 self.adopt_unwanted(now);
@@ -80,8 +83,14 @@ impl Node {
     fn change(&mut self, now: Now, uid: &PodUid, pod: Arc<Pod>) {
         let Some(entry) = self.pods.get_mut(uid) else { return self.want(now, uid, pod) };
         let spec_changed = entry.wanted.as_ref().is_none_or(|old| old.spec != pod.spec);
+        let labels_changed = entry.wanted.as_ref().is_some_and(|old| {
+            old.metadata.labels != pod.metadata.labels || old.metadata.annotations != pod.metadata.annotations
+        });
         entry.wanted = Some(Arc::clone(&pod));
         entry.shorten(now);
+        if spec_changed || labels_changed {
+            entry.want_refresh("the pod changed");
+        }
         if matches!(entry.stage, Stage::Queued | Stage::Rejected(_) | Stage::Active) {
             entry.pod = pod;
             if spec_changed {
@@ -235,6 +244,22 @@ impl Node {
             (ProbeKind::Readiness, _) => {}
         }
         self.drive(now, &verdict.uid);
+    }
+
+    /// What volumes or environments draw on has changed: what waited for it is tried at once.
+    fn take_refresh(&mut self, now: Now, refresh: &Refresh) {
+        for uid in &refresh.pods {
+            let Some(entry) = self.pods.get_mut(uid) else { continue };
+            entry.want_refresh(&refresh.cause);
+            entry.retry_at = None;
+            for memory in entry.memory.values_mut() {
+                let waits = memory.failed.as_ref().is_some_and(|(_, why)| why.reason == CONTAINER_CONFIG_ERROR);
+                if waits {
+                    memory.failed = None;
+                }
+            }
+            self.drive(now, uid);
+        }
     }
 
     fn take_timer(&mut self, now: Now) {

@@ -27,7 +27,7 @@ use crate::api::runtime::RuntimePod;
 use crate::core::backoff::BackoffLimits;
 use crate::core::mux::Mux;
 use crate::msg::{
-    NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, RuntimeHealth, SourceKind, SourceUpdate,
+    NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, Refresh, RuntimeHealth, SourceKind, SourceUpdate,
     ToldEvent, WorkReport,
 };
 
@@ -83,6 +83,8 @@ pub enum Input {
     Event(PodEvent),
     /// A probe changed its mind.
     Verdict(ProbeVerdict),
+    /// What volumes of these pods show has changed.
+    Refresh(Refresh),
     /// Folders, logs or cgroups of these pods are on this machine.
     Leftovers(Vec<PodUid>),
     /// [`Node::next_deadline`] has come.

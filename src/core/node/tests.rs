@@ -177,3 +177,58 @@ fn a_pod_waits_until_all_that_the_first_list_named_was_looked_at() {
     let steps: Vec<&Step> = story.works[0].steps.iter().map(|s| &s.step).collect();
     assert_eq!(steps, [&Step::StopSandbox(SandboxId::from("sandbox"))]);
 }
+
+#[test]
+fn volumes_are_looked_at_again_when_what_they_show_changes() {
+    let labelled = |label: &str| {
+        let mut pod = pod("a", "a", "i:1", None).as_ref().clone();
+        pod.metadata.labels = Some([("l".to_owned(), label.to_owned())].into());
+        let volumes = serde_json::json!([{"name": "v", "downwardAPI": {}}]);
+        pod.spec.as_mut().expect("a spec").volumes = serde_json::from_value(volumes).expect("volumes");
+        Arc::new(pod)
+    };
+    // It runs already, and no work is left but the look that every start of the agent takes.
+    let mut running = a_sandbox("a", "a").as_ref().clone();
+    let container = crate::api::runtime::RuntimeContainer {
+        id: crate::api::ContainerId::from("c"),
+        sandbox_id: SandboxId::from("sandbox"),
+        name: "app".to_owned(),
+        attempt: 0,
+        state: crate::api::runtime::ContainerState::Running { started_at: 1 },
+        created_at: 1,
+        image: String::new(),
+        image_id: String::new(),
+        image_ref: String::new(),
+        log_path: String::new(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        mounts: Vec::new(),
+        user: None,
+        stop_signal: String::new(),
+        resources: None,
+    };
+    running.containers = vec![container];
+    let running = Arc::new(running);
+    let mut story = Story::new();
+    story.source(&[labelled("1")]);
+    assert_eq!(story.see(Scope::All, vec![Arc::clone(&running)], &[]), "record a, work a");
+    let told = |story: &Story| story.works.last().map(|w| w.steps.iter().map(|s| s.step.clone()).collect::<Vec<_>>());
+    assert_eq!(told(&story), Some(vec![Step::PreparePod]));
+    let refresh =
+        || Input::Refresh(Refresh { pods: vec!["a".into(), "unknown".into()], cause: "a secret changed".to_owned() });
+    // While the work runs nothing is lost: another one follows it.
+    assert_eq!(story.tell(refresh()), "");
+    assert_eq!(story.report(&StepResult::Done), "inspect a");
+    let look = |story: &mut Story| story.see(Scope::Pod("a".into()), vec![Arc::clone(&running)], &[]);
+    assert_eq!(look(&mut story), "work a");
+    assert_eq!(story.works[1].steps[0].cause, "a secret changed");
+    story.report(&StepResult::Done);
+    assert_eq!(look(&mut story), "");
+    // New labels are seen without a change of the spec, and a try that failed is repeated.
+    assert_eq!(story.source(&[labelled("2")]), "record a, work a");
+    story.report(&StepResult::Failed(crate::msg::Reason { reason: "FailedMount".to_owned(), message: String::new() }));
+    assert_eq!(look(&mut story), "");
+    assert!(story.tell(refresh()).ends_with("work a"));
+    story.report(&StepResult::Done);
+    assert_eq!(look(&mut story), "");
+}
