@@ -38,15 +38,15 @@ pub const IN_FORCE: &[&str] = &[
     "cpuCFSQuotaPeriod", "serializeImagePulls", "maxParallelImagePulls", "failSwapOn", "allowedUnsafeSysctls",
     "logging.format", "logging.verbosity", "logging.vmodule", "crashLoopBackOff.maxContainerRestartPeriod",
     "seccompDefault", "containerRuntimeEndpoint", "imageServiceEndpoint", "failCgroupV1", "userNamespaces",
-    "podsPerCore", "systemReserved", "kubeReserved", "reservedSystemCPUs",
+    "podsPerCore", "systemReserved", "kubeReserved", "reservedSystemCPUs", "featureGates",
 ];
 
-/// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, every log line is written at
-/// once, and each feature gate has a table entry of its own.
+/// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written
+/// at once.
 #[rustfmt::skip]
 pub const WITHOUT_EFFECT: &[&str] = &[
     "streamingConnectionIdleTimeout", "hairpinMode", "runOnce", "iptablesMasqueradeBit", "iptablesDropBit",
-    "logging.flushFrequency", "featureGates",
+    "logging.flushFrequency",
 ];
 
 /// Feature gates that change something. Others are checked and accepted, since clusters set one list on all their nodes.
