@@ -464,7 +464,7 @@ pub struct Refresh {
 #[derive(Debug)]
 pub enum ToStore {
     /// Keep this.
-    Put(Box<PodRecord>),
+    Put(Arc<PodRecord>),
     /// Forget this.
     Remove(PodUid),
 }

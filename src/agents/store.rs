@@ -254,7 +254,7 @@ mod tests {
             version: RECORD_VERSION,
             uid: uid.into(),
             boot_id: "b".into(),
-            pod: Pod::default(),
+            pod: Arc::new(Pod::default()),
             start_time: 0,
             next_sandbox_attempt: attempt,
             containers: BTreeMap::new(),

@@ -76,8 +76,8 @@ pub fn go_json(value: &serde_json::Value) -> String {
 pub struct Marks {
     /// [`container_hash`] it was made with; empty if the mark is missing.
     pub hash: String,
-    /// Restart count.
-    pub restart_count: u32,
+    /// Restart count; `None` if the mark is missing or unreadable.
+    pub restart_count: Option<u32>,
     /// Path of the termination message file in the container; empty if none.
     pub termination_message_path: String,
     /// Whether the end of the log stands in for a missing message after an error.
@@ -100,7 +100,7 @@ impl Marks {
         let number = |key: &str| annotations.get(key).and_then(|v| v.parse().ok());
         Self {
             hash: text(HASH),
-            restart_count: number(RESTART_COUNT).and_then(|n: i64| u32::try_from(n).ok()).unwrap_or(0),
+            restart_count: number(RESTART_COUNT).and_then(|n: i64| u32::try_from(n).ok()),
             termination_message_path: text(TERMINATION_MESSAGE_PATH),
             fallback_to_logs: text(TERMINATION_MESSAGE_POLICY) == "FallbackToLogsOnError",
             grace_seconds: number(GRACE),

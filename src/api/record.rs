@@ -6,6 +6,7 @@
 //! `boot_id` names, so a wall clock set wrong does no harm; in a later boot they count as long ago.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ pub struct PodRecord {
     /// Boot that the times below count from (`/proc/sys/kernel/random/boot_id`).
     pub boot_id: String,
     /// The pod as it was last wanted.
-    pub pod: Pod,
+    pub pod: Arc<Pod>,
     /// `status.startTime`.
     pub start_time: UnixNanos,
     /// Lowest sandbox attempt never used.

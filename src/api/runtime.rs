@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::labels::Marks;
 use super::{ContainerId, PodUid, SandboxId};
 
 /// Nanoseconds since 1970-01-01 UTC as the runtime tells them; 0 means "not yet" or "unknown".
@@ -52,10 +53,6 @@ pub struct RuntimeSandbox {
     pub host_network: bool,
     /// RuntimeClass handler; empty for the default.
     pub runtime_handler: String,
-    /// All labels.
-    pub labels: BTreeMap<String, String>,
-    /// All annotations.
-    pub annotations: BTreeMap<String, String>,
 }
 
 /// How and when a container ended.
@@ -119,11 +116,9 @@ pub struct RuntimeContainer {
     pub image_ref: String,
     /// Absolute path of the log file; known after an inspection.
     pub log_path: String,
-    /// All labels.
-    pub labels: BTreeMap<String, String>,
-    /// All annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// Where the termination message lies on the host; known after an inspection.
+    /// What its annotations tell a node agent.
+    pub marks: Marks,
+    /// Its mounts; known after an inspection, and not kept once the termination message was looked for.
     pub mounts: Vec<Mount>,
     /// Uid, gid and groups of the first process, where the runtime tells.
     pub user: Option<UserIds>,

@@ -136,13 +136,15 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         remembered.records,
     );
 
+    // Room for a burst, not for every pod: a channel's memory is taken when it is made. Whom the loop sends to, it holds
+    // back what finds no room; who sends to the loop waits.
     let (source_sender, source_inbox) = bounded(4);
-    let (pleg_sender, pleg_inbox) = bounded(64);
-    let (pleg_commands, pleg_asked) = bounded(1024);
-    let (works_sender, works) = bounded(1024);
-    let (worker_sender, worker_inbox) = bounded(1024);
-    let (_verdict_sender, verdict_inbox) = bounded(256);
-    let (_refresh_sender, refresh_inbox) = bounded(64);
+    let (pleg_sender, pleg_inbox) = bounded(32);
+    let (pleg_commands, pleg_asked) = bounded(64);
+    let (works_sender, works) = bounded(64);
+    let (worker_sender, worker_inbox) = bounded(64);
+    let (_verdict_sender, verdict_inbox) = bounded(16);
+    let (_refresh_sender, refresh_inbox) = bounded(16);
     let (leftover_sender, leftover_inbox) = bounded(1);
     let (ping_sender, ping_inbox) = bounded::<Ping>(16);
     let (stop_sender, stop) = bounded(1);
@@ -164,7 +166,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let to_store = {
         let store = Arc::clone(&store);
         move |command| match command {
-            ToStore::Put(record) => store.put(Arc::new(*record)),
+            ToStore::Put(record) => store.put(record),
             ToStore::Remove(uid) => store.remove(uid),
         }
     };

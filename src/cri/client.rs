@@ -10,7 +10,7 @@ use grpcio::Method;
 
 use super::endpoint::Endpoint;
 use super::error::{CriError, CriFailure};
-use super::from_wire::{self, Problem};
+use super::from_wire::{self, Labelled, Problem};
 use super::proto::{self, runtime_service as rpc};
 use super::to_wire;
 use super::transport::{Ask, Transport};
@@ -150,21 +150,25 @@ impl Client {
     /// All pods that the runtime knows, from its two lists: each with all its sandboxes and containers,
     /// in the order of uids. Objects without the pod uid label are left out.
     pub fn list_pods(&self, cancel: &Cancel) -> Result<Vec<RuntimePod>, CriError> {
-        let sandboxes = self.list_sandboxes(None, cancel)?;
-        let containers = self.list_containers(&ContainerFilter::default(), cancel)?;
+        let sandboxes = self.sandboxes(None, cancel)?;
+        let containers = self.containers(&ContainerFilter::default(), cancel)?;
         Ok(from_wire::pods(sandboxes, containers))
     }
 
     /// One pod from the two lists, filtered by the runtime; `None` if it knows nothing of it.
     pub fn list_pod(&self, uid: &str, cancel: &Cancel) -> Result<Option<RuntimePod>, CriError> {
-        let sandboxes = self.list_sandboxes(Some(uid), cancel)?;
+        let sandboxes = self.sandboxes(Some(uid), cancel)?;
         let filter = ContainerFilter { pod_uid: Some(uid.to_owned()), ..Default::default() };
-        let containers = self.list_containers(&filter, cancel)?;
+        let containers = self.containers(&filter, cancel)?;
         Ok(from_wire::pods(sandboxes, containers).into_iter().next())
     }
 
     /// All sandboxes, or those of one pod.
     pub fn list_sandboxes(&self, pod_uid: Option<&str>, cancel: &Cancel) -> Result<Vec<RuntimeSandbox>, CriError> {
+        Ok(self.sandboxes(pod_uid, cancel)?.into_iter().map(|sandbox| sandbox.it).collect())
+    }
+
+    fn sandboxes(&self, pod_uid: Option<&str>, cancel: &Cancel) -> Result<Vec<Labelled<RuntimeSandbox>>, CriError> {
         let filter = pod_uid.map(|uid| proto::PodSandboxFilter {
             label_selector: to_wire::uid_selector(Some(uid)),
             ..Default::default()
@@ -230,11 +234,11 @@ impl Client {
     }
 
     /// Containers, all or some, without what only an inspection tells.
-    pub fn list_containers(
+    fn containers(
         &self,
         filter: &ContainerFilter,
         cancel: &Cancel,
-    ) -> Result<Vec<RuntimeContainer>, CriError> {
+    ) -> Result<Vec<Labelled<RuntimeContainer>>, CriError> {
         let request = proto::ListContainersRequest { filter: to_wire::container_filter(filter), ..Default::default() };
         let object = filter.pod_uid.as_deref().unwrap_or_default();
         let answer = self.call(&rpc::LIST_CONTAINERS, &request, object, cancel)?;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use super::proto;
-use crate::api::labels;
+use crate::api::labels::{self, Marks};
 use crate::api::runtime::{
     ContainerState, Exit, IdMapping, Image, ImageSpec, Mount, Propagation, Resources, RuntimeContainer, RuntimePod,
     RuntimeSandbox, SandboxState, UserIds,
@@ -77,9 +77,15 @@ fn sandbox_state(state: EnumOrUnknown<proto::PodSandboxState>) -> SandboxState {
     }
 }
 
+/// An object of a list with its labels, which tell whose it is and are not kept.
+pub(super) struct Labelled<T> {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) it: T,
+}
+
 /// One sandbox of a list.
-pub(super) fn sandbox(item: proto::PodSandbox) -> Result<RuntimeSandbox, Problem> {
-    Ok(RuntimeSandbox {
+pub(super) fn sandbox(item: proto::PodSandbox) -> Result<Labelled<RuntimeSandbox>, Problem> {
+    let sandbox = RuntimeSandbox {
         id: SandboxId::from(some_id(item.id, "a sandbox")?),
         attempt: item.metadata.get_or_default().attempt,
         state: sandbox_state(item.state),
@@ -87,9 +93,8 @@ pub(super) fn sandbox(item: proto::PodSandbox) -> Result<RuntimeSandbox, Problem
         ips: Vec::new(),
         host_network: false,
         runtime_handler: item.runtime_handler,
-        labels: item.labels,
-        annotations: item.annotations,
-    })
+    };
+    Ok(Labelled { labels: item.labels, it: sandbox })
 }
 
 /// A sandbox looked at closely.
@@ -108,8 +113,6 @@ pub(super) fn inspected_sandbox(status: proto::PodSandboxStatus) -> Result<Runti
         ips,
         host_network: options.network.enum_value() == Ok(proto::NamespaceMode::NODE),
         runtime_handler: status.runtime_handler,
-        labels: status.labels,
-        annotations: status.annotations,
     })
 }
 
@@ -133,7 +136,7 @@ fn or_else(first: String, second: &str) -> String {
 }
 
 /// One container of a list: its state without code and times.
-pub(super) fn container(item: proto::Container) -> Result<RuntimeContainer, Problem> {
+pub(super) fn container(item: proto::Container) -> Result<Labelled<RuntimeContainer>, Problem> {
     let metadata = item.metadata.unwrap_or_default();
     let state = match item.state.enum_value() {
         Ok(proto::ContainerState::CONTAINER_CREATED) => ContainerState::Created,
@@ -141,7 +144,7 @@ pub(super) fn container(item: proto::Container) -> Result<RuntimeContainer, Prob
         Ok(proto::ContainerState::CONTAINER_EXITED) => ContainerState::Exited(Exit::default()),
         Ok(proto::ContainerState::CONTAINER_UNKNOWN) | Err(_) => ContainerState::Unknown,
     };
-    Ok(RuntimeContainer {
+    let container = RuntimeContainer {
         id: ContainerId::from(some_id(item.id, "a container")?),
         sandbox_id: SandboxId::from(item.pod_sandbox_id),
         name: metadata.name,
@@ -152,13 +155,13 @@ pub(super) fn container(item: proto::Container) -> Result<RuntimeContainer, Prob
         image_id: or_else(item.image_id, &item.image_ref),
         image_ref: item.image_ref,
         log_path: String::new(),
-        labels: item.labels,
-        annotations: item.annotations,
+        marks: Marks::read(&item.annotations),
         mounts: Vec::new(),
         user: None,
         resources: None,
         stop_signal: String::new(),
-    })
+    };
+    Ok(Labelled { labels: item.labels, it: container })
 }
 
 /// A container looked at closely. CRI does not name its sandbox here: that stays empty.
@@ -187,8 +190,7 @@ pub(super) fn inspected_container(status: proto::ContainerStatus) -> Result<Runt
         image_id: or_else(status.image_id, &status.image_ref),
         image_ref: status.image_ref,
         log_path: status.log_path,
-        labels: status.labels,
-        annotations: status.annotations,
+        marks: Marks::read(&status.annotations),
         mounts: status.mounts.into_iter().map(mount).collect(),
         user: status.user.into_option().and_then(|user| user.linux.into_option()).map(|user| UserIds {
             uid: user.uid,
@@ -278,16 +280,19 @@ pub(super) fn image(image: proto::Image) -> Result<Image, Problem> {
 
 /// Sandboxes and containers joined to pods by the pod uid label, in the order of uids. What lacks the
 /// label is not a pod's and is left out.
-pub(super) fn pods(sandboxes: Vec<RuntimeSandbox>, containers: Vec<RuntimeContainer>) -> Vec<RuntimePod> {
+pub(super) fn pods(
+    sandboxes: Vec<Labelled<RuntimeSandbox>>,
+    containers: Vec<Labelled<RuntimeContainer>>,
+) -> Vec<RuntimePod> {
     let mut pods: BTreeMap<PodUid, RuntimePod> = BTreeMap::new();
-    for sandbox in sandboxes {
-        if let Some(pod) = pod_of(&mut pods, &sandbox.labels) {
-            pod.sandboxes.push(sandbox);
+    for Labelled { labels, it } in sandboxes {
+        if let Some(pod) = pod_of(&mut pods, &labels) {
+            pod.sandboxes.push(it);
         }
     }
-    for container in containers {
-        if let Some(pod) = pod_of(&mut pods, &container.labels) {
-            pod.containers.push(container);
+    for Labelled { labels, it } in containers {
+        if let Some(pod) = pod_of(&mut pods, &labels) {
+            pod.containers.push(it);
         }
     }
     let mut pods: Vec<_> = pods.into_values().collect();
@@ -330,15 +335,18 @@ pub(super) fn event(event: proto::ContainerEventResponse) -> Result<Option<Conta
         Err(_) => return Ok(None),
     };
     let mut sandboxes = Vec::new();
-    if let Some(status) = event.pod_sandbox_status.into_option() {
-        sandboxes.push(inspected_sandbox(status)?);
+    if let Some(mut status) = event.pod_sandbox_status.into_option() {
+        let labels = std::mem::take(&mut status.labels);
+        sandboxes.push(Labelled { labels, it: inspected_sandbox(status)? });
     }
-    let mut containers =
-        event.containers_statuses.into_iter().map(inspected_container).collect::<Result<Vec<_>, _>>()?;
-    if let Some(sandbox) = sandboxes.first() {
-        for container in &mut containers {
-            container.sandbox_id = sandbox.id.clone();
+    let mut containers = Vec::with_capacity(event.containers_statuses.len());
+    for mut status in event.containers_statuses {
+        let labels = std::mem::take(&mut status.labels);
+        let mut it = inspected_container(status)?;
+        if let Some(sandbox) = sandboxes.first() {
+            it.sandbox_id = sandbox.it.id.clone();
         }
+        containers.push(Labelled { labels, it });
     }
     Ok(Some(ContainerEvent {
         container_id: ContainerId::from(event.container_id),

@@ -269,7 +269,7 @@ fn listed(id: &str, uid: &str, created_at: i64, attempt: u32) -> proto::Containe
 fn states_of_a_list_and_from_the_future_are_understood() {
     use proto::ContainerState as Wire;
     let state = |state: EnumOrUnknown<Wire>| {
-        from_wire::container(proto::Container { state, ..listed("c1", "u", 1, 0) }).expect("a container").state
+        from_wire::container(proto::Container { state, ..listed("c1", "u", 1, 0) }).expect("a container").it.state
     };
     assert_eq!(state(EnumOrUnknown::new(Wire::CONTAINER_CREATED)), ContainerState::Created);
     assert_eq!(state(EnumOrUnknown::new(Wire::CONTAINER_RUNNING)), ContainerState::Running { started_at: 0 });
@@ -277,7 +277,7 @@ fn states_of_a_list_and_from_the_future_are_understood() {
     assert_eq!(state(EnumOrUnknown::new(Wire::CONTAINER_UNKNOWN)), ContainerState::Unknown);
     assert_eq!(state(EnumOrUnknown::from_i32(77)), ContainerState::Unknown);
     let sandbox = proto::PodSandbox { id: "s".into(), state: EnumOrUnknown::from_i32(77), ..Default::default() };
-    assert_eq!(from_wire::sandbox(sandbox).expect("a sandbox").state, SandboxState::NotReady);
+    assert_eq!(from_wire::sandbox(sandbox).expect("a sandbox").it.state, SandboxState::NotReady);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -18,7 +19,7 @@ pub(super) fn record(uid: &str, attempts: u32) -> PodRecord {
         version: RECORD_VERSION,
         uid: uid.into(),
         boot_id: "b1".into(),
-        pod,
+        pod: Arc::new(pod),
         start_time: 1_700_000_000_000_000_000,
         next_sandbox_attempt: 1,
         containers: BTreeMap::from([(
@@ -195,7 +196,7 @@ fn an_oversized_record_is_refused_and_the_old_one_stays() {
     store.put(&record("a", 1)).expect("kept");
     let mut large = record("a", 2);
     let size = usize::try_from(MAX_RECORD_BYTES).expect("it fits");
-    large.pod.metadata.annotations = Some(BTreeMap::from([("note".to_owned(), "x".repeat(size))]));
+    Arc::make_mut(&mut large.pod).metadata.annotations = Some(BTreeMap::from([("note".to_owned(), "x".repeat(size))]));
     let err = store.put(&large).expect_err("too large");
     assert!(!err.may_pass(), "{err}");
     assert_eq!(Store::open(dir.path()).1.records, [record("a", 1)]);

@@ -89,9 +89,12 @@ impl Churn {
             "initContainers": [init],
             "volumes": [{ "name": "scratch", "emptyDir": { "medium": "Memory" } }],
         });
-        let mounts = json!({ "volumeMounts": [{ "name": "scratch", "mountPath": "/scratch" }] });
-        let mut pod = pod(&name, &[shell("app", &until_term("", ""), mounts)], more);
-        pod["metadata"]["labels"] = json!({ "version": self.versions.to_string() });
+        let app = json!({
+            "volumeMounts": [{ "name": "scratch", "mountPath": "/scratch" }],
+            // The runtime keeps this with the container, and so tells which version it is of.
+            "terminationMessagePath": version_path(self.versions),
+        });
+        let pod = pod(&name, &[shell("app", &until_term("", ""), app)], more);
         put_manifest(node, &name, &pod);
         self.wanted.insert(name, self.versions);
     }
@@ -106,11 +109,11 @@ impl Churn {
                 found.push(format!("{name}: {} pods", versions.len()));
                 continue;
             };
-            let ready = pod.sandboxes.iter().find(|sandbox| sandbox.state == SandboxState::Ready);
-            let shown = ready.and_then(|sandbox| sandbox.labels.get("version"));
-            let runs = pod.containers.iter().filter(|c| matches!(c.state, ContainerState::Running { .. })).count();
-            if shown != Some(&version.to_string()) || runs != 1 {
-                found.push(format!("{name}: version {shown:?} for {version}, {runs} containers run"));
+            let ready = pod.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::Ready).count();
+            let running = pod.containers.iter().filter(|c| matches!(c.state, ContainerState::Running { .. }));
+            let running: Vec<&str> = running.map(|c| c.marks.termination_message_path.as_str()).collect();
+            if ready != 1 || running != [version_path(*version)] {
+                found.push(format!("{name}: {ready} sandboxes are ready and {running:?} run for version {version}"));
             }
         }
         let unwanted = pods.iter().filter(|pod| {
@@ -120,6 +123,11 @@ impl Churn {
         found.extend(unwanted.map(|pod| format!("{} is still there", pod.name)));
         found
     }
+}
+
+/// Where the container of a version leaves its last words.
+fn version_path(version: u64) -> String {
+    format!("/dev/version-{version}")
 }
 
 /// Ids and attempts of all pods that nobody touches.

@@ -30,10 +30,13 @@ pub(super) struct Pleg {
     views: BTreeMap<PodUid, (Arc<RuntimePod>, bool)>,
     looks: BTreeMap<PodUid, Look>,
     queue: Vec<PodUid>,
+    /// Relists since the loop last heard of one, if that one had nothing new.
+    quiet: Option<u32>,
 }
 
 impl Pleg {
-    pub(super) fn relist(&mut self, runtime: &Runtime, now: Moment) -> Observation {
+    /// What a relist tells; of those that find nothing new only the first and then every tenth does.
+    pub(super) fn relist(&mut self, runtime: &Runtime, now: Moment) -> Option<Observation> {
         let gone: Vec<PodUid> = self
             .views
             .keys()
@@ -51,8 +54,13 @@ impl Pleg {
         for uid in changed {
             self.look(runtime, uid, now);
         }
-        let unknown = self.looks.keys().chain(&self.queue).map(|uid| (uid.clone(), String::new())).collect();
-        Observation { started_at: now, scope: Scope::All, changed: Vec::new(), gone, unknown }
+        let looked_at = self.looks.keys().chain(&self.queue);
+        let unknown: Vec<_> = looked_at.map(|uid| (uid.clone(), String::new())).collect();
+        let has_news = !gone.is_empty() || !unknown.is_empty();
+        let relists = self.quiet.map_or(0, |relists| (relists + 1) % 10);
+        let tell = has_news || relists == 0;
+        self.quiet = (!has_news).then_some(relists);
+        tell.then_some(Observation { started_at: now, scope: Scope::All, changed: Vec::new(), gone, unknown })
     }
 
     pub(super) fn look(&mut self, runtime: &Runtime, uid: PodUid, now: Moment) {

@@ -36,9 +36,9 @@ pub(super) fn come_to_rest(world: &mut World) {
             idle = 0;
             continue;
         }
-        // A few relists without consequences are what rest looks like.
+        // Relists without consequences are what rest looks like; the loop hears of every tenth.
         idle += 1;
-        if idle > 5 && world.is_quiet() && world.node.next_deadline().is_none() {
+        if idle > 12 && world.is_quiet() && world.node.next_deadline().is_none() {
             return look_around(world);
         }
         world.wait_for_next();

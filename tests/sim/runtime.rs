@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ferrolet::api::labels::{HASH, RESTART_COUNT, container_hash};
+use ferrolet::api::labels::{HASH, Marks, RESTART_COUNT, container_hash};
 use ferrolet::api::pod::{
     ContainerKind, RestartPolicy, container_restart_policy, find_container, init_containers, is_host_network,
     is_sidecar, pod_name, pod_uid,
@@ -105,8 +105,6 @@ impl Runtime {
                 ips: ips.clone(),
                 host_network,
                 runtime_handler: String::new(),
-                labels: BTreeMap::new(),
-                annotations: BTreeMap::new(),
             },
         );
         Ok((id, ips))
@@ -157,8 +155,7 @@ impl Runtime {
                 image_id: image.clone(),
                 image_ref: image,
                 log_path: String::new(),
-                labels: BTreeMap::new(),
-                annotations,
+                marks: Marks::read(&annotations),
                 mounts: Vec::new(),
                 user: None,
                 resources: None,

@@ -183,7 +183,7 @@ impl World {
                 }
                 Effect::Record(record) => {
                     let uid = record.uid.clone();
-                    let old = self.disk.insert(uid.clone(), *record);
+                    let old = self.disk.insert(uid.clone(), PodRecord::clone(&record));
                     self.check_record(&uid, old.as_ref());
                     self.unsaved.push((uid, old));
                 }
@@ -420,7 +420,7 @@ impl World {
         }
         if self.up {
             let seen = self.pleg.relist(&self.runtime, self.mono);
-            self.from_pleg.push_back(FromPleg::Observed(seen));
+            self.from_pleg.extend(seen.map(FromPleg::Observed));
         }
         true
     }

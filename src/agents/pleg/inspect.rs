@@ -98,6 +98,8 @@ impl Job {
                 };
             }
         }
+        // They have served: no status tells them.
+        container.mounts = Vec::new();
         Ok(Some(container))
     }
 }

@@ -3,13 +3,12 @@
 
 use std::path::Path;
 
-use crate::api::labels::Marks;
 use crate::api::runtime::{Exit, RuntimeContainer};
 use crate::host::logs;
 
 /// The termination message: the file, or the end of the log where the pod asks for that after an error.
 pub(super) fn last_words(container: &RuntimeContainer, exit: &Exit) -> Option<String> {
-    let marks = Marks::read(&container.annotations);
+    let marks = &container.marks;
     let mount = container.mounts.iter().find(|m| m.container_path == marks.termination_message_path);
     if let Some(mount) = mount.filter(|_| !marks.termination_message_path.is_empty()) {
         match logs::termination_message(Path::new(&mount.host_path)) {

@@ -38,6 +38,9 @@ const INSPECTIONS_AT_ONCE: usize = 8;
 /// A look at one pod that takes longer is given up and tried again.
 const INSPECTION_LIMIT: Duration = Duration::from_secs(10);
 
+/// Relists that found nothing new are told to the loop this often: a question that got lost is asked again then.
+const QUIET_RELISTS: u32 = 10;
+
 /// How PLEG works.
 #[derive(Clone, Debug)]
 pub struct PlegSettings {
@@ -101,6 +104,7 @@ impl PlegHandle {
                 hints,
                 events: Events::Unknown,
                 health: None,
+                told: Told::Nothing,
                 relist_at: clock::moment(),
                 _reader: reader,
             };
@@ -139,6 +143,30 @@ struct View {
     pod: Arc<RuntimePod>,
 }
 
+/// What the loop was last told of a relist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Nothing yet.
+    Nothing,
+    /// Something new.
+    News,
+    /// That there is nothing new; this many relists since found the same.
+    Quiet(u32),
+}
+
+impl Told {
+    /// Whether the loop has to hear of a relist that found news or none, and what it has been told then.
+    fn next(self, has_news: bool) -> (bool, Told) {
+        match self {
+            _ if has_news => (true, Told::News),
+            // The end of the news is news.
+            Told::Nothing | Told::News => (true, Told::Quiet(0)),
+            Told::Quiet(relists) if relists + 1 < QUIET_RELISTS => (false, Told::Quiet(relists + 1)),
+            Told::Quiet(_) => (true, Told::Quiet(0)),
+        }
+    }
+}
+
 /// A look at a pod that is under way.
 #[derive(Debug)]
 struct Look {
@@ -165,6 +193,7 @@ struct PlegActor {
     events: Events,
     /// What was told last.
     health: Option<RuntimeHealth>,
+    told: Told,
     relist_at: Moment,
     _reader: Option<JoinHandle<()>>,
 }
@@ -276,9 +305,15 @@ impl PlegActor {
         for uid in &changed {
             self.look(uid.clone());
         }
+        // Those that found no thread before.
+        self.start_looks();
         let looked_at = self.looks.keys().chain(&self.queue).cloned();
-        let unknown = looked_at.map(|uid| (uid, String::new())).collect();
-        self.send(Observation { started_at, scope: Scope::All, changed: Vec::new(), gone, unknown });
+        let unknown: Vec<_> = looked_at.map(|uid| (uid, String::new())).collect();
+        let (tell, told) = self.told.next(!gone.is_empty() || !unknown.is_empty());
+        self.told = told;
+        if tell {
+            self.send(Observation { started_at, scope: Scope::All, changed: Vec::new(), gone, unknown });
+        }
     }
 
     /// Looks at one pod, now or when a look is free.
@@ -312,6 +347,7 @@ impl PlegActor {
                 }
                 Err(error) => {
                     log::warn!("no thread to look at pod {uid}, will try at the next relist: {error}");
+                    self.queue.push_front(uid);
                     return;
                 }
             }

@@ -14,8 +14,6 @@ fn closely(sandbox_state: SandboxState, state: ContainerState) -> RuntimePod {
         ips: vec!["10.0.0.1".into()],
         host_network: false,
         runtime_handler: String::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
     };
     let container = RuntimeContainer {
         id: "c".into(),
@@ -28,14 +26,29 @@ fn closely(sandbox_state: SandboxState, state: ContainerState) -> RuntimePod {
         image_id: String::new(),
         image_ref: String::new(),
         log_path: String::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        marks: Default::default(),
         mounts: Vec::new(),
         user: None,
         resources: None,
         stop_signal: String::new(),
     };
     RuntimePod { sandboxes: vec![sandbox], containers: vec![container], ..Default::default() }
+}
+
+#[test]
+fn of_quiet_relists_the_loop_hears_the_first_and_then_every_tenth() {
+    let mut told = Told::Nothing;
+    let mut heard = |relists: &str| -> String {
+        let one = |relist| {
+            let (tell, next) = told.next(relist == 'n');
+            told = next;
+            if tell { '!' } else { '.' }
+        };
+        relists.chars().map(one).collect()
+    };
+    assert_eq!(heard("----"), "!...", "the first list of all is heard");
+    assert_eq!(heard("nn-n"), "!!!!", "news, and their end");
+    assert_eq!(heard("--------------------------"), "!.........!.........!.....");
 }
 
 fn quickly(state: SandboxState, sandboxes: &[&str], life: Life, containers: &[&str]) -> u64 {

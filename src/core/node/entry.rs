@@ -129,7 +129,8 @@ pub(super) struct Entry {
     pub(super) failures: u32,
     /// Why the last work failed, as a pod.
     pub(super) failure: Option<Reason>,
-    pub(super) memory: BTreeMap<String, ContainerMemory>,
+    /// By container name; boxed, because a map of one has room for eleven.
+    pub(super) memory: BTreeMap<String, Box<ContainerMemory>>,
     pub(super) next_sandbox_attempt: u32,
     pub(super) start_time: UnixNanos,
     /// `start_time` as a decision needs it.
@@ -148,7 +149,7 @@ pub(super) struct Entry {
     pub(super) status: Arc<PodStatus>,
     pub(super) events: VecDeque<Arc<CountedEvent>>,
     /// What is on disk.
-    pub(super) saved: Option<Box<PodRecord>>,
+    pub(super) saved: Option<Arc<PodRecord>>,
 }
 
 impl Entry {

@@ -99,7 +99,7 @@ pub enum Effect {
     /// Ask PLEG to look at a pod.
     Inspect(PodUid),
     /// Keep on disk.
-    Record(Box<PodRecord>),
+    Record(Arc<PodRecord>),
     /// Remove from disk.
     Unrecord(PodUid),
     /// Tell the API server.

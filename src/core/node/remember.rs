@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::entry::{Cause, Entry, Stage};
 use super::{Effect, Node};
-use crate::api::labels::Marks;
+use crate::api::meta::ObjectMeta;
 use crate::api::moment::{Moment, Now};
 use crate::api::pod::{find_container, is_static, pod_uid};
 use crate::api::record::{
@@ -29,12 +29,13 @@ impl Node {
             return;
         }
         let record = entry.record(&self.settings.boot_id);
-        if entry.saved.as_deref() == Some(&record) {
-            return;
+        let is_saved = entry.saved.as_deref() == Some(&record);
+        let record = Arc::new(record);
+        // An equal one replaces that of an earlier life too: it shares its pod with the entry.
+        entry.saved = Some(Arc::clone(&record));
+        if !is_saved {
+            self.effect(Effect::Record(record));
         }
-        let record = Box::new(record);
-        entry.saved = Some(record.clone());
-        self.effect(Effect::Record(record));
     }
 }
 
@@ -88,7 +89,7 @@ impl Entry {
             version: RECORD_VERSION,
             uid: self.uid.clone(),
             boot_id: boot_id.to_owned(),
-            pod: worth_keeping(&self.pod),
+            pod: worth_keeping(&self.pod, self.saved.as_ref().map(|saved| &saved.pod)),
             start_time: self.start_time,
             next_sandbox_attempt: self.next_sandbox_attempt,
             containers: containers.collect(),
@@ -111,7 +112,7 @@ impl Entry {
             });
             let (next_attempt, last_run) = (kept.next_attempt, kept.last_run);
             let memory = ContainerMemory { next_attempt, last_run, crash, ..ContainerMemory::default() };
-            self.memory.insert(name.clone(), memory);
+            self.memory.insert(name.clone(), Box::new(memory));
         }
         if let Some(ending) = &record.ending {
             let cause = match (ending.cause.as_str(), ending.phase.as_str()) {
@@ -127,7 +128,7 @@ impl Entry {
             let deadline = if same_boot { moment(ending.deadline_ms).min(latest) } else { now.mono };
             self.stage = Stage::Ending { cause, deadline };
         }
-        self.saved = Some(Box::new(record));
+        self.saved = Some(Arc::new(record));
     }
 
     /// An entry for something that no source asks for: from its record, else from its marks.
@@ -139,11 +140,11 @@ impl Entry {
         now: Now,
     ) -> Self {
         let pod = match (&record, seen) {
-            (Some(record), _) if pod_uid(&record.pod) == *uid => record.pod.clone(),
-            (_, Some(seen)) => pod_from_marks(uid, seen),
-            (_, None) => bare_pod(uid, &PodName { namespace: String::new(), name: String::new() }),
+            (Some(record), _) if pod_uid(&record.pod) == *uid => Arc::clone(&record.pod),
+            (_, Some(seen)) => Arc::new(pod_from_marks(uid, seen)),
+            (_, None) => Arc::new(bare_pod(uid, &PodName { namespace: String::new(), name: String::new() })),
         };
-        let mut entry = Self::new(Arc::new(pod), false, now);
+        let mut entry = Self::new(pod, false, now);
         let deadline = now.mono + entry.grace();
         entry.stage = Stage::Ending { cause: Cause::Orphan, deadline };
         if let Some(record) = record {
@@ -158,14 +159,20 @@ impl Entry {
 
 /// The pod without what the API server writes anew each time somebody touches it: that is no news for
 /// the disk, and its status is told by the API and by the runtime.
-fn worth_keeping(pod: &Pod) -> Pod {
-    let mut pod = pod.clone();
-    pod.metadata.managed_fields = None;
-    pod.metadata.resource_version = None;
-    if !is_static(&pod) {
-        pod.status = None;
+/// Without such parts it is the pod itself, and with them the copy that was `saved` while that still holds.
+fn worth_keeping(pod: &Arc<Pod>, saved: Option<&Arc<Pod>>) -> Arc<Pod> {
+    let keeps_status = pod.status.is_none() || is_static(pod);
+    if keeps_status && pod.metadata.managed_fields.is_none() && pod.metadata.resource_version.is_none() {
+        return Arc::clone(pod);
     }
-    pod
+    let metadata = ObjectMeta { managed_fields: None, resource_version: None, ..pod.metadata.clone() };
+    let status = if keeps_status { pod.status.clone() } else { None };
+    match saved {
+        Some(saved) if saved.spec == pod.spec && saved.metadata == metadata && saved.status == status => {
+            Arc::clone(saved)
+        }
+        Some(_) | None => Arc::new(Pod { metadata, spec: pod.spec.clone(), status }),
+    }
 }
 
 fn bare_pod(uid: &PodUid, name: &PodName) -> Pod {
@@ -182,7 +189,7 @@ fn pod_from_marks(uid: &PodUid, seen: &RuntimePod) -> Pod {
     let mut containers: BTreeMap<&str, Container> = BTreeMap::new();
     let mut grace = None;
     for container in &seen.containers {
-        let marks = Marks::read(&container.annotations);
+        let marks = &container.marks;
         grace = grace.or(marks.grace_seconds);
         pod.metadata.deletion_grace_period_seconds =
             pod.metadata.deletion_grace_period_seconds.or(marks.deletion_grace_seconds);

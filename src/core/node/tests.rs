@@ -39,8 +39,6 @@ fn a_sandbox(uid: &str, name: &str) -> Arc<RuntimePod> {
         ips: vec!["10.0.0.1".to_owned()],
         host_network: false,
         runtime_handler: String::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
     };
     Arc::new(RuntimePod {
         uid: Some(PodUid::from(uid)),

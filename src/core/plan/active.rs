@@ -5,7 +5,7 @@ use super::{
     ContainerMemory, Ending, Plan, PlanInput, containers_in_order, ending, human, is_ready, newest, newest_sandbox,
     prune, sandboxes_in_order, seconds, stop_one,
 };
-use crate::api::labels::{Marks, container_hash};
+use crate::api::labels::container_hash;
 use crate::api::moment::Moment;
 use crate::api::pod::{
     ContainerKind, RestartPolicy, all_containers, app_containers, container_restart_policy, grace_seconds,
@@ -100,7 +100,7 @@ struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     fn memory(&self, name: &str) -> Option<&'a ContainerMemory> {
-        self.input.memory.get(name)
+        self.input.memory.get(name).map(AsRef::as_ref)
     }
 
     /// The newest instance in the sandbox that is kept.
@@ -130,7 +130,7 @@ impl<'a> Planner<'a> {
     fn next_attempt(&self, name: &str) -> u32 {
         let remembered = self.memory(name).map_or(0, |m| m.next_attempt);
         let instances = self.input.observed.containers.iter().filter(|c| c.name == name);
-        let seen = instances.map(|c| c.attempt.max(Marks::read(&c.annotations).restart_count).saturating_add(1)).max();
+        let seen = instances.map(|c| c.attempt.max(c.marks.restart_count.unwrap_or(0)).saturating_add(1)).max();
         remembered.max(seen.unwrap_or(0))
     }
 
@@ -338,9 +338,9 @@ impl<'a> Planner<'a> {
 
     /// Why a running container has to stop, if it has to.
     fn stop_reason(&self, container: &Container, instance: &RuntimeContainer) -> Option<StopReason> {
-        let made_with = Marks::read(&instance.annotations).hash;
+        let made_with = &instance.marks.hash;
         // A container without the mark was made by another tool: it is left alone.
-        if !made_with.is_empty() && made_with != hash_of(container) {
+        if !made_with.is_empty() && *made_with != hash_of(container) {
             return Some(StopReason::SpecChanged);
         }
         let condemned = self.memory(&container.name)?.condemned.as_ref()?;

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::ContainerId;
-use crate::api::labels::Marks;
 use crate::api::moment::Moment;
 use crate::api::record::LastRun;
 use crate::api::runtime::{RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
@@ -55,7 +54,7 @@ pub struct PlanInput<'a> {
     /// What runs, seen after our own last action.
     pub observed: &'a RuntimePod,
     /// What is remembered, by container name.
-    pub memory: &'a BTreeMap<String, ContainerMemory>,
+    pub memory: &'a BTreeMap<String, Box<ContainerMemory>>,
     /// Lowest sandbox attempt never used.
     pub next_sandbox_attempt: u32,
     /// Now.
@@ -144,7 +143,7 @@ pub fn newest<'a>(
 fn pre_stop(spec: Option<&Container>, container: &RuntimeContainer) -> Option<LifecycleHandler> {
     match spec {
         Some(spec) => spec.lifecycle.as_ref().and_then(|l| l.pre_stop.clone()),
-        None => serde_json::from_str(&Marks::read(&container.annotations).pre_stop).ok(),
+        None => serde_json::from_str(&container.marks.pre_stop).ok(),
     }
 }
 

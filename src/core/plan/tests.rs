@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::api::PodUid;
-use crate::api::labels::{HASH, PRE_STOP, RESTART_COUNT, container_hash};
+use crate::api::labels::{HASH, Marks, PRE_STOP, RESTART_COUNT, container_hash};
 use crate::api::pod::all_containers;
 use crate::api::runtime::{ContainerState, Exit};
 
@@ -39,7 +39,7 @@ fn pod(spec: &str) -> Pod {
 struct Scene {
     pod: Pod,
     observed: RuntimePod,
-    memory: BTreeMap<String, ContainerMemory>,
+    memory: BTreeMap<String, Box<ContainerMemory>>,
     next_sandbox_attempt: u32,
 }
 
@@ -81,7 +81,7 @@ fn scene(spec: &str, text: &str) -> Scene {
             "next" => scene.next_sandbox_attempt = words[2].parse().expect("an attempt"),
             "memory" => {
                 let memory = a_memory(&scene, &words);
-                scene.memory.insert(words[1].to_owned(), memory);
+                scene.memory.insert(words[1].to_owned(), Box::new(memory));
             }
             _ => {
                 let container = a_container(&scene, &words);
@@ -103,8 +103,6 @@ fn a_sandbox(words: &[&str]) -> RuntimeSandbox {
         ips: if has("host") || has("noip") { Vec::new() } else { vec!["10.0.0.1".into()] },
         host_network: has("host"),
         runtime_handler: String::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
     }
 }
 
@@ -143,8 +141,7 @@ fn a_container(scene: &Scene, words: &[&str]) -> RuntimeContainer {
         image_id: String::new(),
         image_ref: String::new(),
         log_path: String::new(),
-        labels: BTreeMap::new(),
-        annotations,
+        marks: Marks::read(&annotations),
         mounts: Vec::new(),
         user: None,
         resources: None,

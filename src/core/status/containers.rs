@@ -6,7 +6,6 @@
 
 use super::view::{Instances, View};
 use super::{ContainerFacts, StatusInput, phase, resources, time};
-use crate::api::labels::{Marks, RESTART_COUNT};
 use crate::api::pod::{self, ContainerKind};
 use crate::api::runtime::{ContainerState as Seen, Exit, RuntimeContainer, UserIds};
 use crate::api::v1::{
@@ -54,6 +53,10 @@ pub(super) fn container_statuses(input: &StatusInput<'_>, view: &View<'_>) -> Li
             }
         };
         list.push(writer.status(kind, &container, old(told, &container.name)));
+    }
+    // A status is large and kept for long.
+    for list in [&mut lists.init, &mut lists.app, &mut lists.ephemeral] {
+        list.shrink_to_fit();
     }
     lists.app.sort_by(|a, b| a.name.cmp(&b.name));
     lists.ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
@@ -388,9 +391,7 @@ fn container_image(container: &Container) -> String {
 
 /// Its mark; the attempt stands in for a missing or unreadable one.
 fn restart_count(container: &RuntimeContainer) -> i32 {
-    let marked = container.annotations.contains_key(RESTART_COUNT);
-    let count = if marked { Marks::read(&container.annotations).restart_count } else { container.attempt };
-    i32::try_from(count).unwrap_or(i32::MAX)
+    i32::try_from(container.marks.restart_count.unwrap_or(container.attempt)).unwrap_or(i32::MAX)
 }
 
 fn user(ids: &UserIds) -> ContainerUser {

@@ -141,8 +141,6 @@ fn observed(text: &str) -> RuntimePod {
                 ips: words[3..].iter().filter(|w| **w != "host").map(|w| (*w).to_owned()).collect(),
                 host_network: words[3..].contains(&"host"),
                 runtime_handler: String::new(),
-                labels: BTreeMap::new(),
-                annotations: BTreeMap::new(),
             });
             continue;
         }
@@ -175,8 +173,7 @@ fn container(name: &str, attempt: u32, sandbox: u32, state: ContainerState) -> R
         image_id: "sha256:1".into(),
         image_ref: "sha256:1".into(),
         log_path: String::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        marks: Default::default(),
         mounts: Vec::new(),
         user: None,
         stop_signal: String::new(),
