@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::labels;
+use crate::api::labels::{self, Marks};
 use crate::api::runtime::{ContainerState, Exit, RuntimeContainer};
 use crate::api::v1::PodStatus;
 use crate::msg::{Life, PlannedStep, Reason};
@@ -57,8 +57,7 @@ fn with_app(uid: &str, attempt: u32, state: ContainerState) -> Arc<RuntimePod> {
         image_id: String::new(),
         image_ref: String::new(),
         log_path: String::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::from([(labels::HASH.to_owned(), labels::container_hash("app", "i:1"))]),
+        marks: Marks { hash: labels::container_hash("app", "i:1"), ..Marks::default() },
         mounts: Vec::new(),
         user: None,
         resources: None,
