@@ -199,96 +199,98 @@ impl<'a> Planner<'a> {
         let inits = init_containers(pod);
         // From which container on anything of this round exists already: what came before it has done its part.
         let reached = inits.iter().rposition(|c| self.current(&c.name).is_some());
-        let mut gate = Gate::Open;
         for (i, container) in inits.iter().enumerate() {
             let passed_by = initialised || reached.is_some_and(|r| r > i);
-            let next = if is_sidecar(container) {
-                self.sidecar(container, passed_by, gate)
+            let gate = if is_sidecar(container) {
+                Ok(self.sidecar(container, passed_by))
             } else if initialised {
                 Ok(Gate::Open)
+            } else if passed_by {
+                Ok(self.passed_init(container))
             } else {
-                self.plain_init(container, passed_by, gate)
+                self.plain_init(container)
             };
-            match next {
-                Ok(next) => gate = next,
+            match gate {
+                Ok(Gate::Open) => {}
+                Ok(Gate::Closed) => return InitState::Underway,
                 Err(Ended) => return InitState::Failed,
             }
-            if gate == Gate::Closed && !passed_by {
-                return InitState::Underway;
-            }
         }
-        if gate == Gate::Open { InitState::Passed } else { InitState::Underway }
+        InitState::Passed
     }
 
-    /// One plain init container; `Err` when it failed for good.
-    fn plain_init(&mut self, container: &'a Container, passed_by: bool, gate: Gate) -> Result<Gate, Ended> {
+    /// One plain init container that those after it have come past: it did its part, whatever is left of
+    /// it now. It never runs beside a later one.
+    fn passed_init(&mut self, container: &'a Container) -> Gate {
+        let name = &container.name;
+        match self.current(name).map(|instance| (instance, &instance.state)) {
+            None | Some((_, ContainerState::Exited(_) | ContainerState::Created)) => Gate::Open,
+            Some((_, ContainerState::Running { .. })) => {
+                self.plan.waits.push(format!("init container {name} to end"));
+                Gate::Closed
+            }
+            Some((instance, ContainerState::Unknown)) => {
+                self.stop(container, instance, StopReason::Unknown, OnFailure::Abort);
+                Gate::Closed
+            }
+        }
+    }
+
+    /// The plain init container whose turn it is; `Err` when it failed for good.
+    fn plain_init(&mut self, container: &'a Container) -> Result<Gate, Ended> {
         let pod = self.input.pod;
         let name = &container.name;
         let Some(instance) = self.current(name) else {
-            if passed_by {
-                return Ok(gate);
-            }
             self.start(ContainerKind::Init, container, "its turn in the init chain");
             return Ok(Gate::Closed);
         };
         match &instance.state {
-            ContainerState::Exited(exit) if exit.code == 0 => Ok(gate),
+            ContainerState::Exited(exit) if exit.code == 0 => return Ok(Gate::Open),
             ContainerState::Exited(exit) => {
                 if !restarts_after(pod, ContainerKind::Init, container, exit.code) {
                     return Err(Ended);
                 }
                 self.restart(ContainerKind::Init, container, instance);
-                Ok(Gate::Closed)
             }
-            ContainerState::Running { .. } => {
-                self.plan.waits.push(format!("init container {name} to end"));
-                Ok(Gate::Closed)
-            }
+            ContainerState::Running { .. } => self.plan.waits.push(format!("init container {name} to end")),
             ContainerState::Created => {
                 self.start(ContainerKind::Init, container, "it was made and never started");
-                Ok(Gate::Closed)
             }
             ContainerState::Unknown => {
                 self.replace(ContainerKind::Init, container, instance, StopReason::Unknown);
-                Ok(Gate::Closed)
             }
         }
+        Ok(Gate::Closed)
     }
 
     /// One sidecar. While it starts for the first time, those after it wait until it has started;
     /// later it restarts on its own.
-    fn sidecar(&mut self, container: &'a Container, passed_by: bool, gate: Gate) -> Result<Gate, Ended> {
+    fn sidecar(&mut self, container: &'a Container, passed_by: bool) -> Gate {
         let name = &container.name;
-        let unready = if passed_by { gate } else { Gate::Closed };
+        let unready = if passed_by { Gate::Open } else { Gate::Closed };
         let Some(instance) = self.current(name) else {
             self.start(ContainerKind::Sidecar, container, "its turn in the init chain");
-            return Ok(unready);
+            return unready;
         };
         match &instance.state {
             ContainerState::Running { .. } => {
                 if let Some(reason) = self.stop_reason(container, instance) {
                     self.replace(ContainerKind::Sidecar, container, instance, reason);
-                    return Ok(unready);
+                } else if self.has_started(container, instance) {
+                    return Gate::Open;
+                } else {
+                    self.plan.waits.push(format!("sidecar {name} to pass its startup probe"));
                 }
-                if self.has_started(container, instance) {
-                    return Ok(gate);
-                }
-                self.plan.waits.push(format!("sidecar {name} to pass its startup probe"));
-                Ok(unready)
             }
-            ContainerState::Exited(_) => {
-                self.restart(ContainerKind::Sidecar, container, instance);
-                Ok(unready)
-            }
+            ContainerState::Exited(_) => self.restart(ContainerKind::Sidecar, container, instance),
             ContainerState::Created => {
                 self.start(ContainerKind::Sidecar, container, "it was made and never started");
-                Ok(unready)
             }
             ContainerState::Unknown => {
                 self.replace(ContainerKind::Sidecar, container, instance, StopReason::Unknown);
-                Ok(unready)
             }
         }
+        unready
     }
 
     fn apps(&mut self) {

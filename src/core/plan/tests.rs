@@ -4,8 +4,11 @@
 mod apps;
 mod endings;
 mod inits;
+mod lives;
+mod properties;
 mod restarts;
 mod sandboxes;
+mod strategies;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,6 +39,7 @@ fn pod(spec: &str) -> Pod {
 }
 
 /// Everything that a plan is made from.
+#[derive(Clone, Debug)]
 struct Scene {
     pod: Pod,
     observed: RuntimePod,

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::check;
+use super::{check, plan_active, scene, transcript};
 
 const CHAIN: &str = "{initContainers: [{name: i}, {name: j}], containers: [{name: app}]}";
 const SIDE: &str = "{initContainers: [{name: side, restartPolicy: Always}, {name: i}], containers: [{name: app}]}";
@@ -258,6 +258,31 @@ fn sidecars_do_not_keep_a_pod_alive() {
         expect![[r#"
             start sidecar side attempt=1: it ended and restarts
             next time side waits 10s
+        "#]],
+    );
+}
+
+#[test]
+fn an_init_container_that_was_passed_by_never_runs_beside_a_later_one() {
+    let spec = "{initContainers: [{name: i}, {name: j}], containers: [{name: app}]}";
+    for (seen, expect) in [
+        ("i/0 exited 0\nj/0 running", "wait for init container j to end\n"),
+        ("i/0 exited 1\nj/0 running", "wait for init container j to end\n"),
+        ("i/0 created\nj/0 running", "wait for init container j to end\n"),
+        ("i/0 exited 1\nj/0 exited 0", "start app app attempt=0: it is not there\n"),
+        ("i/0 running\nj/0 exited 1", "wait for init container i to end\n"),
+        ("i/0 unknown\nj/0 exited 1", "stop i/0 (is in unknown state, try killing it before restart) grace=30s!\n"),
+        ("i/0 exited 1\nj/0 exited 1", "start init j attempt=1: it ended and restarts!\nnext time j waits 10s\n"),
+    ] {
+        let scene = scene(spec, &format!("sandbox 0 ready\n{seen}"));
+        assert_eq!(transcript(&plan_active(&scene.input())), expect, "{seen}");
+    }
+    // Whatever it left, one that failed after it was passed by ends no pod.
+    check(
+        "{restartPolicy: Never, initContainers: [{name: i}, {name: j}], containers: [{name: app}]}",
+        "sandbox 0 ready\ni/0 exited 1\nj/0 running",
+        expect![[r#"
+            wait for init container j to end
         "#]],
     );
 }
