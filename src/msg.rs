@@ -98,6 +98,8 @@ pub enum StopReason {
     NotWanted,
     /// An init container of an earlier round still runs.
     InitAgain,
+    /// A container ended upon which all containers of the pod restart.
+    RestartAll,
 }
 
 impl StopReason {
@@ -112,6 +114,7 @@ impl StopReason {
             Self::Unknown => "is in unknown state, try killing it before restart",
             Self::NotWanted => "is not part of the pod",
             Self::InitAgain => "init container runs again",
+            Self::RestartAll => "restarts with all containers of its pod",
         }
     }
 }

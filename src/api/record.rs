@@ -46,6 +46,9 @@ pub struct PodRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerRecord {
+    /// Lowest attempt of the present round, once all containers of the pod have restarted together.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub first_attempt: u32,
     /// Lowest attempt never used.
     pub next_attempt: u32,
     /// How the newest instance was last seen; kept only for a container that may end for good.
@@ -53,6 +56,10 @@ pub struct ContainerRecord {
     pub last_run: LastRun,
     /// Crash back-off, if it ever restarted.
     pub crash: Option<CrashRecord>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Exit code of a container that ended out of sight.

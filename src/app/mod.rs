@@ -21,9 +21,10 @@ use crate::agents::pod_worker::{Tools, WorkerPool, WorkerPoolSettings};
 use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
 use crate::agents::source::http::{HttpSourceConfig, HttpSourceHandle};
 use crate::agents::store::StoreHandle;
-use crate::config::Loaded;
+use crate::config::{Loaded, features};
 use crate::core::backoff::BackoffLimits;
 use crate::core::node::{Node, Probes, Settings};
+use crate::core::status::RestartAll;
 use crate::cri::Client;
 use crate::host::cgroup::{CGROUP_MOUNT, CgroupDriver, CgroupTree, CgroupVersion};
 use crate::host::cgroup_values::CgroupValues;
@@ -126,6 +127,11 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
             sources,
             backoff: BackoffLimits::with_max(longest_backoff(&config)),
             keep_dead: usize::try_from(flags.maximum_dead_containers_per_container).unwrap_or(usize::MAX),
+            restart_all: if features::is_enabled(&config.feature_gates, "RestartAllContainersOnContainerExits") {
+                RestartAll::InForce
+            } else {
+                RestartAll::Unknown
+            },
             boot_id: machine.boot_id.clone(),
             runtime_name: runtime.name.clone(),
             host_ips: node_ips,

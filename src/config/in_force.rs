@@ -56,6 +56,7 @@ pub const GATES_IN_FORCE: &[&str] = &[
     "KubeletEnsureSecretPulledImages",
     "LoggingAlphaOptions",
     "PodLevelResources",
+    "RestartAllContainersOnContainerExits",
 ];
 
 /// Flags of this node that do nothing yet.

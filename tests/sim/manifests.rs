@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::rng::Rng;
 
 /// What the specs are like; the number of the version picks one.
-const KINDS: u64 = 9;
+const KINDS: u64 = 10;
 
 /// The manifests that are there now: name to version.
 #[derive(Clone, Default)]
@@ -88,7 +88,13 @@ fn spec(version: u64) -> Value {
         7 => {
             json!({"containers": [app("job-a"), app("job-b")], "restartPolicy": "Never", "initContainers": [app("init-a")]})
         }
-        _ => json!({"containers": [app("web"), {"name": "job-own", "image": "j:1", "restartPolicy": "Never"}]}),
+        8 => json!({"containers": [app("web"), {"name": "job-own", "image": "j:1", "restartPolicy": "Never"}]}),
+        _ => {
+            let all = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
+            let web = json!({"name": "web", "image": "web:1", "restartPolicy": "Always", "restartPolicyRules": all});
+            let job = json!({"name": "job-own", "image": "j:1", "restartPolicy": "Never"});
+            json!({"containers": [web, job], "initContainers": [side, app("init-a")]})
+        }
     }
 }
 

@@ -131,10 +131,15 @@ fn look_at(world: &mut World, pod: &Pod) -> Vec<String> {
             ContainerKind::Sidecar => 1,
             ContainerKind::App => usize::from(!over),
         };
+        let past = world.runtime.asked.get(&uid).and_then(|past| past.get(container.name.as_str()));
+        if past.is_some_and(|past| instances().all(|c| c.attempt <= *past)) {
+            broken.push(format!("{uid}: {} did not restart with all others", container.name));
+        }
         if running != expected {
             broken.push(format!("{uid}: {running} of {} run, not {expected}", container.name));
         }
     }
+    world.runtime.asked.remove(&uid);
     let strangers = seen.containers.iter().filter(|c| lives(c) && find_container(pod, &c.name).is_none());
     broken.extend(strangers.map(|c| format!("{uid}: {} runs and is not in the spec", c.id)));
     broken

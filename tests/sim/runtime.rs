@@ -13,6 +13,7 @@ use ferrolet::api::pod::{
 use ferrolet::api::runtime::{ContainerState, Exit, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
 use ferrolet::api::v1::Pod;
 use ferrolet::api::{ContainerId, PodUid, SandboxId};
+use ferrolet::core::status::{RestartAll, restarts_all};
 use ferrolet::msg::Reason;
 
 /// The runtime and the folders of pods.
@@ -33,6 +34,8 @@ pub(super) struct Runtime {
     began: BTreeSet<SandboxId>,
     /// Init containers that were seen to end well in a sandbox, whatever was removed since.
     passed: BTreeSet<(SandboxId, String)>,
+    /// Pods of which a container ended upon which all restart, with the attempts that are past then.
+    pub(super) asked: BTreeMap<PodUid, BTreeMap<String, u32>>,
     next_id: u64,
 }
 
@@ -245,7 +248,13 @@ impl Runtime {
         let uid = pod_uid(pod);
         let running = self.find(id).filter(|(_, c)| matches!(c.state, ContainerState::Running { .. }));
         let Some(name) = running.map(|(_, c)| c.name.clone()) else { return };
-        if let Some((kind, container)) = find_container(pod, &name)
+        let spec = find_container(pod, &name);
+        if spec.as_ref().is_some_and(|(_, container)| restarts_all(container, code, RestartAll::InForce)) {
+            let used = self.used.iter().filter(|((of, _), _)| *of == uid);
+            let past = used.map(|((_, name), attempt)| (name.clone(), *attempt)).collect();
+            self.asked.insert(uid.clone(), past);
+            self.over.retain(|(of, _)| *of != uid);
+        } else if let Some((kind, container)) = spec
             && kind == ContainerKind::App
             && match container_restart_policy(pod, kind, &container) {
                 RestartPolicy::Always => false,
@@ -290,7 +299,18 @@ impl Runtime {
     pub(super) fn remove(&mut self, uid: &PodUid, id: &ContainerId) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         let alive = pod.containers.iter().any(|c| c.id == *id && lives(c));
+        let name = pod.containers.iter().find(|c| c.id == *id).map(|c| c.name.clone()).unwrap_or_default();
         pod.containers.retain(|c| c.id != *id);
+        if self.asked.contains_key(uid) {
+            // It runs again whatever it did, and so do the init containers once nothing is left.
+            self.over.remove(&(uid.clone(), name));
+            if pod.containers.is_empty() {
+                for sandbox in &pod.sandboxes {
+                    self.began.remove(&sandbox.id);
+                    self.passed.retain(|(of, _)| *of != sandbox.id);
+                }
+            }
+        }
         if alive {
             self.break_rule(format!("{uid}: removes {id}, which may run"));
         }
@@ -342,6 +362,7 @@ impl Runtime {
         self.used.retain(|(of, _), _| of != uid);
         self.over.retain(|(of, _)| of != uid);
         self.used_sandboxes.remove(uid);
+        self.asked.remove(uid);
     }
 
     /// The power went: nothing runs any more.

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use ferrolet::api::moment::Moment;
-use ferrolet::api::record::LastRun;
+use ferrolet::api::pod::find_container;
 use ferrolet::api::runtime::{ContainerState, SandboxState};
 use ferrolet::api::{ContainerId, PodUid};
 use ferrolet::core::node::Node;
+use ferrolet::core::status::{RestartAll, restarts_after};
 use ferrolet::msg::{ProbeKind, ProbeVerdict, RuntimeHealth};
 
 use super::pleg::Pleg;
@@ -63,7 +64,7 @@ impl World {
     fn end_one(&mut self) {
         let running = self.running();
         let Some((uid, id)) = self.rng.pick(running) else { return };
-        let code = if self.rng.chance(500) { 0 } else { 1 };
+        let code = [0, 0, 0, 1, 1, 42][self.rng.below(6) as usize];
         self.end(&uid, &id, code);
     }
 
@@ -81,13 +82,19 @@ impl World {
 
     fn remove_by_hand(&mut self) {
         let all = self.runtime.pods.iter().flat_map(|(uid, pod)| pod.containers.iter().map(move |c| (uid, c)));
+        let all = all.filter(|(uid, _)| !self.runtime.asked.contains_key(*uid));
         let dead = all.filter(|(_, c)| matches!(c.state, ContainerState::Exited(_) | ContainerState::Created));
         let dead = dead.map(|(uid, c)| (uid.clone(), c.id.clone(), c.name.clone()));
         let Some((uid, id, name)) = self.rng.pick(dead) else { return };
         self.say(|| format!("somebody removes {id} of {uid}"));
         let known = self.disk.get(&uid).and_then(|record| record.containers.get(&name));
         let recorded = known.map_or(0, |c| c.next_attempt);
-        let ended = known.is_some_and(|c| c.last_run != LastRun::Never);
+        // What went unseen counts as a failure.
+        let spec = self.specs.get(&uid).and_then(|pod| Some((pod, find_container(pod, &name)?)));
+        let ended = known
+            .and_then(|c| c.last_run.exit_code())
+            .zip(spec)
+            .is_some_and(|(code, (pod, (kind, spec)))| !restarts_after(pod, kind, &spec, code, RestartAll::InForce));
         self.runtime.remove_by_hand(&uid, &id, recorded, ended);
         self.restarts.clear();
     }
@@ -104,6 +111,8 @@ impl World {
         self.say(|| if power_cut { "the power goes".to_owned() } else { "the agent restarts".to_owned() });
         if !self.calm && self.rng.chance(300) {
             for (uid, old) in std::mem::take(&mut self.unsaved).into_iter().rev() {
+                // What was under way may have gone further than the disk knows.
+                self.runtime.asked.remove(&uid);
                 match old {
                     Some(record) => self.disk.insert(uid, record),
                     None => self.disk.remove(&uid),

@@ -14,6 +14,7 @@ use ferrolet::api::{ContainerId, PodUid};
 use ferrolet::core::admit::Limits;
 use ferrolet::core::backoff::BackoffLimits;
 use ferrolet::core::node::{Effect, Input, Node, Probes, Settings};
+use ferrolet::core::status::RestartAll;
 use ferrolet::msg::{
     FromPleg, PodWork, ProbeKind, ProbeVerdict, RuntimeHealth, SourceKind, SourceUpdate, Step, WorkReport,
 };
@@ -73,6 +74,7 @@ pub(super) fn settings(boot: u64, probes: Probes) -> Settings {
         sources: SOURCES.to_vec(),
         backoff: BackoffLimits::with_max(Duration::from_secs(300)),
         keep_dead: 1,
+        restart_all: RestartAll::InForce,
         boot_id: format!("boot-{boot}"),
         runtime_name: "model".to_owned(),
         host_ips: vec!["192.0.2.1".to_owned()],

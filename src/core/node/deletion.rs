@@ -12,7 +12,7 @@ use crate::api::record::LastRun;
 use crate::api::runtime::UnixNanos;
 use crate::api::v1::{ContainerStatus, Pod, PodStatus};
 use crate::core::plan;
-use crate::core::status::Phase;
+use crate::core::status::{Phase, is_restart_of_all};
 use crate::msg::Life;
 
 /// Whether the API server asks for the pod's end.
@@ -126,7 +126,9 @@ fn container_statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStat
 
 fn last_run(told: &ContainerStatus) -> LastRun {
     let ended = |state: &Option<crate::api::v1::ContainerState>| {
-        state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code)
+        // One that was removed so that all containers restart has not ended.
+        let end = state.as_ref().and_then(|s| s.terminated.as_ref()).filter(|t| !is_restart_of_all(t));
+        end.map(|t| t.exit_code)
     };
     match ended(&told.state).or_else(|| ended(&told.last_state)) {
         _ if told.state.as_ref().is_some_and(|s| s.running.is_some()) => LastRun::Began,

@@ -1,6 +1,7 @@
 //! Moves a pod along: from its stage and the newest view to the next stage or the next work. Pure; see
 //! the parent module.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::entry::{Cause, Entry, Stage, Work};
@@ -128,7 +129,13 @@ impl Node {
             now: now.mono,
             backoff: self.settings.backoff,
             keep_dead: self.settings.keep_dead,
+            restart_all: self.settings.restart_all,
         });
+        if !plan.new_round.is_empty() && plan.steps.is_empty() {
+            // Nothing is left of the round before.
+            self.begin_round(uid, plan.new_round);
+            return Turn::Moved;
+        }
         if let Some(ending) = plan.ended {
             let deadline = now.mono + entry.grace();
             return self.set_stage(uid, Stage::Ending { cause: Cause::Completed(ending), deadline });
@@ -212,6 +219,8 @@ impl Node {
         for (name, crash) in plan.restarts {
             entry.memory.entry(name).or_default().crash = Some(crash);
         }
+        self.begin_round(uid, plan.new_round);
+        let Some(entry) = self.pods.get_mut(uid) else { return Turn::Stay };
         let cancel = Cancel::new();
         entry.work = Work::Running { id: next_work, cancel: cancel.clone(), ends_by: entry.ends_by() };
         let sandbox = plan::newest_sandbox(observed).filter(|s| plan::is_ready(s));
@@ -232,6 +241,14 @@ impl Node {
         self.remember(uid);
         self.effect(Effect::Work(work));
         Turn::Stay
+    }
+
+    /// All containers restart: what is remembered of the round before counts no more.
+    fn begin_round(&mut self, uid: &PodUid, round: BTreeMap<String, u32>) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        for (name, first_attempt) in round {
+            entry.memory.entry(name).or_default().begin_round(first_attempt);
+        }
     }
 
     fn wait(&mut self, uid: &PodUid, what: &str) -> Turn {

@@ -233,6 +233,10 @@ impl Entry {
         }
         for (name, memory) in &mut self.memory {
             let Some(newest) = plan::newest(&observed.containers, name) else { continue };
+            // One of an earlier round says nothing any more.
+            if newest.attempt < memory.first_attempt {
+                continue;
+            }
             // A late look may not know the newest instance yet.
             if newest.attempt.saturating_add(1) >= memory.next_attempt {
                 match &newest.state {

@@ -26,6 +26,7 @@ use crate::api::record::PodRecord;
 use crate::api::runtime::RuntimePod;
 use crate::core::backoff::BackoffLimits;
 use crate::core::mux::Mux;
+use crate::core::status::RestartAll;
 use crate::msg::{
     NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, Refresh, RuntimeHealth, SourceKind, SourceUpdate,
     ToldEvent, WorkReport,
@@ -54,6 +55,8 @@ pub struct Settings {
     pub backoff: BackoffLimits,
     /// Dead instances kept per container.
     pub keep_dead: usize,
+    /// Whether a container's rule may restart all containers of its pod.
+    pub restart_all: RestartAll,
     /// This boot, by which recorded times are known.
     pub boot_id: String,
     /// The scheme of `containerID`.

@@ -17,7 +17,7 @@ use crate::api::v1::{Container, Pod, PodSpec};
 use crate::api::{PodName, PodUid};
 use crate::core::backoff::CrashBackoff;
 use crate::core::plan::{self, ContainerMemory};
-use crate::core::status;
+use crate::core::status::{self, RestartAll};
 
 impl Node {
     /// Sends the pod's record to the store if it differs from what is there.
@@ -28,7 +28,7 @@ impl Node {
         if entry.saved.is_none() && fresh {
             return;
         }
-        let record = entry.record(&self.settings.boot_id);
+        let record = entry.record(&self.settings.boot_id, self.settings.restart_all);
         let is_saved = entry.saved.as_deref() == Some(&record);
         let record = Arc::new(record);
         // An equal one replaces that of an earlier life too: it shares its pod with the entry.
@@ -52,7 +52,7 @@ impl Entry {
         self.is_busy() || self.settled_at != Moment::default() || self.stage.cause().is_some()
     }
 
-    pub(super) fn record(&self, boot_id: &str) -> PodRecord {
+    pub(super) fn record(&self, boot_id: &str, restart_all: RestartAll) -> PodRecord {
         let ending = self.stage.cause().map(|cause| {
             let deadline = match self.stage {
                 Stage::Ending { deadline, .. } => deadline,
@@ -79,11 +79,13 @@ impl Entry {
             });
             // Whoever always restarts does so whatever the past: nothing to write at each of its exits.
             let may_end = find_container(&self.pod, name).is_some_and(|(kind, container)| {
-                let ends_after = |code| !status::restarts_after(&self.pod, kind, &container, code);
-                ends_after(0) || ends_after(LOST_EXIT_CODE)
+                let ends_after = |code| !status::restarts_after(&self.pod, kind, &container, code, restart_all);
+                // An end upon which all containers restart has to be known until they do.
+                ends_after(0) || ends_after(LOST_EXIT_CODE) || container.restart_policy_rules.is_some()
             });
             let last_run = if may_end { memory.last_run } else { LastRun::Never };
-            (name.clone(), ContainerRecord { next_attempt: memory.next_attempt, last_run, crash })
+            let (first_attempt, next_attempt) = (memory.first_attempt, memory.next_attempt);
+            (name.clone(), ContainerRecord { first_attempt, next_attempt, last_run, crash })
         });
         PodRecord {
             version: RECORD_VERSION,
@@ -110,8 +112,8 @@ impl Entry {
                 };
                 (state, crash.hash.clone())
             });
-            let (next_attempt, last_run) = (kept.next_attempt, kept.last_run);
-            let memory = ContainerMemory { next_attempt, last_run, crash, ..ContainerMemory::default() };
+            let ContainerRecord { first_attempt, next_attempt, last_run, .. } = *kept;
+            let memory = ContainerMemory { first_attempt, next_attempt, last_run, crash, ..Default::default() };
             self.memory.insert(name.clone(), Box::new(memory));
         }
         if let Some(ending) = &record.ending {

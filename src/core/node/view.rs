@@ -63,6 +63,7 @@ impl Node {
             recursive_read_only: settings.recursive_read_only,
             qos_class: qos::qos_class(&entry.pod).as_str(),
             start_time: entry.start_time,
+            restart_all: settings.restart_all,
             now: now.wall,
         });
         if status::differs(&entry.status, &outcome.status) {

@@ -3,7 +3,7 @@
 
 use super::{
     ContainerMemory, Ending, Plan, PlanInput, containers_in_order, ending, human, is_ready, newest, newest_sandbox,
-    prune, sandboxes_in_order, seconds, stop_one,
+    next_attempt, prune, restart_all, sandboxes_in_order, seconds, stop_one,
 };
 use crate::api::labels::container_hash;
 use crate::api::moment::Moment;
@@ -20,6 +20,9 @@ use crate::msg::{OnFailure, Reason, Step, StopReason};
 
 /// Plans a wanted pod.
 pub fn plan_active(input: &PlanInput<'_>) -> Plan {
+    if let Some(plan) = restart_all::plan(input) {
+        return plan;
+    }
     let mut planner = Planner { input, sandbox: None, plan: Plan::default() };
     match sandbox_to_keep(input) {
         Ok(sandbox) => {
@@ -121,17 +124,14 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether a container starts again after this exit code.
+    fn restarts(&self, kind: ContainerKind, container: &Container, code: i32) -> bool {
+        restarts_after(self.input.pod, kind, container, code, self.input.restart_all)
+    }
+
     /// The newest instance in any sandbox.
     fn latest(&self, name: &str) -> Option<&'a RuntimeContainer> {
         newest(&self.input.observed.containers, name)
-    }
-
-    /// The attempt that a new instance takes: never one that was used.
-    fn next_attempt(&self, name: &str) -> u32 {
-        let remembered = self.memory(name).map_or(0, |m| m.next_attempt);
-        let instances = self.input.observed.containers.iter().filter(|c| c.name == name);
-        let seen = instances.map(|c| c.attempt.max(c.marks.restart_count.unwrap_or(0)).saturating_add(1)).max();
-        remembered.max(seen.unwrap_or(0))
     }
 
     /// Whether a pod without a usable sandbox still has something to run in a new one.
@@ -144,7 +144,7 @@ impl<'a> Planner<'a> {
             && app_containers(pod).iter().all(|c| c.restart_policy.is_none())
             && ran_before;
         !never_again
-            && apps.any(|c| self.last_exit(&c.name).is_none_or(|code| restarts_after(pod, ContainerKind::App, c, code)))
+            && apps.any(|c| self.last_exit(&c.name).is_none_or(|code| self.restarts(ContainerKind::App, c, code)))
     }
 
     /// Stops what still lives in sandboxes that are given up, then the sandboxes. One that died by
@@ -238,7 +238,6 @@ impl<'a> Planner<'a> {
 
     /// The plain init container whose turn it is; `Err` when it failed for good.
     fn plain_init(&mut self, container: &'a Container) -> Result<Gate, Ended> {
-        let pod = self.input.pod;
         let name = &container.name;
         let Some(instance) = self.current(name) else {
             self.start(ContainerKind::Init, container, "its turn in the init chain");
@@ -247,7 +246,7 @@ impl<'a> Planner<'a> {
         match &instance.state {
             ContainerState::Exited(exit) if exit.code == 0 => return Ok(Gate::Open),
             ContainerState::Exited(exit) => {
-                if !restarts_after(pod, ContainerKind::Init, container, exit.code) {
+                if !self.restarts(ContainerKind::Init, container, exit.code) {
                     return Err(Ended);
                 }
                 self.restart(ContainerKind::Init, container, instance);
@@ -302,7 +301,7 @@ impl<'a> Planner<'a> {
 
     fn app(&mut self, container: &'a Container) -> AppState {
         let pod = self.input.pod;
-        let is_over = |code: i32| !restarts_after(pod, ContainerKind::App, container, code);
+        let is_over = |code: i32| !self.restarts(ContainerKind::App, container, code);
         let Some(instance) = self.current(&container.name) else {
             if self.last_exit(&container.name).is_some_and(is_over) {
                 return AppState::Done;
@@ -414,7 +413,7 @@ impl<'a> Planner<'a> {
     }
 
     fn push_start(&mut self, kind: ContainerKind, name: &str, why: &str) {
-        let attempt = self.next_attempt(name);
+        let attempt = next_attempt(self.input, name);
         // Nothing after an init container goes without it. Whatever is planned after a sidecar passed it by
         // long ago, and apps do not wait for one another.
         let on_failure = if kind == ContainerKind::Init { OnFailure::Abort } else { OnFailure::Continue };

@@ -10,6 +10,7 @@
 mod active;
 mod ending;
 mod prune;
+mod restart_all;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use crate::api::record::LastRun;
 use crate::api::runtime::{RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
 use crate::api::v1::{Container, LifecycleHandler, Pod};
 use crate::core::backoff::{BackoffLimits, CrashBackoff};
+use crate::core::status::RestartAll;
 use crate::msg::{OnFailure, PlannedStep, Reason, Step, StopContainer, StopReason};
 
 pub use active::plan_active;
@@ -30,6 +32,8 @@ pub use ending::{at_rest, plan_ending, plan_forget};
 /// What the sync loop remembers of a container, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerMemory {
+    /// Lowest attempt of the pod's present round; those below it ended when all containers restarted.
+    pub first_attempt: u32,
     /// Lowest attempt never used.
     pub next_attempt: u32,
     /// How the newest instance was last seen, for the day when the runtime no longer has it.
@@ -63,6 +67,8 @@ pub struct PlanInput<'a> {
     pub backoff: BackoffLimits,
     /// Dead instances kept per container (`--maximum-dead-containers-per-container`).
     pub keep_dead: usize,
+    /// Whether a rule may restart all containers.
+    pub restart_all: RestartAll,
 }
 
 /// How a pod whose containers are all done has ended.
@@ -87,6 +93,9 @@ pub struct Plan {
     pub waiting: BTreeMap<String, Reason>,
     /// Crash back-off of the containers that the steps restart.
     pub restarts: BTreeMap<String, (CrashBackoff, String)>,
+    /// Set when all containers restart: the first attempt of each in the round that begins. It has to be
+    /// remembered before the first step.
+    pub new_round: BTreeMap<String, u32>,
     /// Set when nothing runs and nothing will.
     pub ended: Option<Ending>,
 }
@@ -120,6 +129,14 @@ fn containers_in_order(observed: &RuntimePod) -> Vec<&RuntimeContainer> {
         a.name.cmp(&b.name).then_with(|| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)))
     });
     containers
+}
+
+/// The attempt that a new instance of a container takes: never one that was used.
+fn next_attempt(input: &PlanInput<'_>, name: &str) -> u32 {
+    let remembered = input.memory.get(name).map_or(0, |m| m.next_attempt);
+    let instances = input.observed.containers.iter().filter(|c| c.name == name);
+    let seen = instances.map(|c| c.attempt.max(c.marks.restart_count.unwrap_or(0)).saturating_add(1)).max();
+    remembered.max(seen.unwrap_or(0))
 }
 
 /// Whether a sandbox is ready.

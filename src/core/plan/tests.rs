@@ -6,6 +6,7 @@ mod endings;
 mod inits;
 mod lives;
 mod properties;
+mod restart_all;
 mod restarts;
 mod sandboxes;
 mod strategies;
@@ -57,6 +58,7 @@ impl Scene {
             now: NOW,
             backoff: BackoffLimits::with_max(Duration::from_secs(300)),
             keep_dead: 1,
+            restart_all: RestartAll::InForce,
         }
     }
 }
@@ -67,7 +69,7 @@ impl Scene {
 /// - `app/0 running`, `created`, `unknown` or `exited 3`; the number is the attempt, the instance lives in
 ///   the newest sandbox unless `in 0` says which; `image=app:2` is what it was made from, `unmarked` takes
 ///   its marks away, `marks=7` is the restart count in them, `prestop` gives it a hook in them;
-/// - `memory app next=3 ran ended=1 crash=20s exit=3s failed=5s started=0 condemned=0 startup=0`: the crash
+/// - `memory app first=2 next=3 ran ended=1 crash=20s exit=3s failed=5s started=0 condemned=0 startup=0`: the crash
 ///   delay of a restart one second ago, seconds since the exit was seen, seconds until a failed start may be
 ///   repeated, attempts of instances with verdicts;
 /// - `next sandbox 4`.
@@ -164,6 +166,7 @@ fn a_memory(scene: &Scene, words: &[&str]) -> ContainerMemory {
         let seconds = || Duration::from_secs(value.trim_end_matches('s').parse().expect("seconds"));
         let instance = || ContainerId::from(format!("{name}/{value}").as_str());
         match key {
+            "first" => memory.first_attempt = value.parse().expect("an attempt"),
             "next" => memory.next_attempt = value.parse().expect("an attempt"),
             "ran" => memory.last_run = LastRun::Began,
             "ended" => memory.last_run = LastRun::Ended(value.parse().expect("an exit code")),
@@ -230,6 +233,9 @@ fn transcript(plan: &Plan) -> String {
     }
     for (name, (crash, _)) in &plan.restarts {
         out.push_str(&format!("next time {name} waits {}\n", human(crash.delay)));
+    }
+    for (name, attempt) in &plan.new_round {
+        out.push_str(&format!("{name} begins anew with attempt={attempt}\n"));
     }
     if let Some(ending) = plan.ended {
         out.push_str(&format!("ended {ending:?}\n"));

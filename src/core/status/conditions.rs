@@ -4,12 +4,12 @@
 
 use std::fmt::Write as _;
 
-use super::containers::Lists;
-use super::phase::{self, Phase};
+use super::containers::{self, Lists};
+use super::phase::{self, Phase, RestartAll};
 use super::view::View;
 use super::{StatusInput, time};
 use crate::api::pod;
-use crate::api::runtime::UnixNanos;
+use crate::api::runtime::{ContainerState, UnixNanos};
 use crate::api::v1::{ContainerStatus, PodCondition, PodStatus};
 
 const SCHEDULED: &str = "PodScheduled";
@@ -18,6 +18,7 @@ const INITIALIZED: &str = "Initialized";
 const CONTAINERS_READY: &str = "ContainersReady";
 const READY_TO_START: &str = "PodReadyToStartContainers";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
+const ALL_RESTARTING: &str = "AllContainersRestarting";
 
 /// Conditions that nobody but the node agent writes.
 const OWN: [&str; 8] = [
@@ -28,7 +29,7 @@ const OWN: [&str; 8] = [
     READY_TO_START,
     "PodResizeInProgress",
     "PodResizePending",
-    "AllContainersRestarting",
+    ALL_RESTARTING,
 ];
 
 /// Whether the node agent owns conditions of this type.
@@ -108,13 +109,58 @@ pub(super) fn kubelet_conditions(
             None => now,
         }
     };
-    vec![
+    let mut conditions = vec![
         condition(input, READY_TO_START, to_start),
         kept(INITIALIZED, initialized),
         kept(READY, ready),
         kept(CONTAINERS_READY, containers_ready),
         condition(input, SCHEDULED, Answer::yes()),
-    ]
+    ];
+    if input.restart_all == RestartAll::InForce && phase::may_restart_all(input.pod) {
+        conditions.push(condition(input, ALL_RESTARTING, all_restarting(input, view, phase)));
+    }
+    conditions
+}
+
+/// Whether the pod ends a round: a container ended upon which all restart, and something of the round is left.
+fn all_restarting(input: &StatusInput<'_>, view: &View<'_>, phase: Phase) -> Answer {
+    if phase.is_terminal() {
+        return Answer::no(terminal_reason(phase), String::new());
+    }
+    let named = pod::init_containers(input.pod).iter().chain(pod::app_containers(input.pod));
+    let is_left = || named.map(|c| view.instances(&c.name)).any(|instances| instances.is_some());
+    if !restarts_all(input, view) || (input.observed.is_some() && !is_left()) {
+        return Answer::default();
+    }
+    Answer {
+        holds: true,
+        reason: "RestartAllContainersStarted",
+        message: "container exited with restart policy rule".to_owned(),
+    }
+}
+
+/// Whether all containers are to restart, by what was told before and what the containers show.
+pub(super) fn restarts_all(input: &StatusInput<'_>, view: &View<'_>) -> bool {
+    if input.restart_all == RestartAll::Unknown || !phase::may_restart_all(input.pod) {
+        return false;
+    }
+    let before = input.before();
+    if before.and_then(|s| find(s, ALL_RESTARTING)).is_some_and(|c| c.status == "True") {
+        return true;
+    }
+    let lists = before.map(|s| (s.init_container_statuses.as_deref(), s.container_statuses.as_deref()));
+    let (init, app) = lists.unwrap_or_default();
+    let inits = pod::init_containers(input.pod).iter().map(|c| (c, init));
+    inits.chain(pod::app_containers(input.pod).iter().map(|c| (c, app))).any(|(container, told)| {
+        let seen = match view.instances(&container.name).map(|i| &i.newest.state) {
+            Some(ContainerState::Exited(exit)) => Some(exit.code),
+            Some(_) => return false,
+            None => phase::find(told.unwrap_or_default(), &container.name)
+                .and_then(containers::terminated)
+                .map(|t| t.exit_code),
+        };
+        seen.is_some_and(|code| phase::restarts_all(container, code, input.restart_all))
+    })
 }
 
 /// A pod whose phase is terminal is never told as ready.

@@ -5,7 +5,7 @@
 //! clients know from the kubelet.
 
 use super::view::{Instances, View};
-use super::{ContainerFacts, StatusInput, phase, resources, time};
+use super::{ContainerFacts, StatusInput, conditions, phase, resources, time};
 use crate::api::pod::{self, ContainerKind};
 use crate::api::runtime::{ContainerState as Seen, Exit, RuntimeContainer, UserIds};
 use crate::api::v1::{
@@ -18,6 +18,12 @@ const MAX_TERMINATION_MESSAGES: usize = 12 * 1024;
 
 /// Exit code of a container that ended out of sight.
 const LOST_EXIT_CODE: i32 = 137;
+
+/// Why a container waits, and how it ended, while all containers of its pod restart.
+const RESTARTING_ALL: &str = "RestartingAllContainers";
+
+/// The explanation to [`RESTARTING_ALL`].
+const RESTARTING_ALL_TEXT: &str = "The container is removed because RestartAllContainers in place";
 
 /// Container statuses by kind.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,7 +40,8 @@ pub(super) struct Lists {
 pub(super) fn container_statuses(input: &StatusInput<'_>, view: &View<'_>) -> Lists {
     let before = input.before();
     let containers = pod::all_containers(input.pod).count().max(1);
-    let writer = Writer { input, view, max_message: MAX_TERMINATION_MESSAGES / containers };
+    let restarting_all = conditions::restarts_all(input, view);
+    let writer = Writer { input, view, restarting_all, max_message: MAX_TERMINATION_MESSAGES / containers };
     let old = |list: Option<&'_ Vec<ContainerStatus>>, name: &str| {
         list.and_then(|list| phase::find(list, name)).cloned().map(|mut status| {
             status.last_state.get_or_insert_default();
@@ -94,6 +101,18 @@ pub(super) fn exit_code_so_far(status: &ContainerStatus) -> Option<i32> {
     terminated(status).or_else(last).map(|t| t.exit_code)
 }
 
+/// Whether the end that counts is a removal for the restart of all containers.
+pub(super) fn ended_to_restart_all(status: &ContainerStatus) -> bool {
+    let last = || status.last_state.as_ref()?.terminated.as_ref();
+    let end = terminated(status).or_else(last).filter(|_| !is_running(status));
+    end.is_some_and(is_restart_of_all)
+}
+
+/// Whether this end is told of a container that was removed so that all containers of its pod restart.
+pub fn is_restart_of_all(end: &ContainerStateTerminated) -> bool {
+    end.reason.as_deref() == Some(RESTARTING_ALL)
+}
+
 /// The state of a container that must have ended, though nobody saw how.
 pub(super) fn lost(message: &str) -> ContainerState {
     ended(ContainerStateTerminated {
@@ -117,6 +136,8 @@ fn waiting(reason: Option<&str>, message: Option<&str>) -> ContainerState {
 struct Writer<'a> {
     input: &'a StatusInput<'a>,
     view: &'a View<'a>,
+    /// Whether the pod ends a round in which all containers restart.
+    restarting_all: bool,
     max_message: usize,
 }
 
@@ -209,6 +230,18 @@ impl Writer<'_> {
     /// The status of a container of which the runtime has nothing: it has not started yet, or it has
     /// been removed.
     fn of_nothing(&self, kind: ContainerKind, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+        if let Some(old) = old.filter(|o| self.restarting_all && kind != ContainerKind::Ephemeral && !is_waiting(o)) {
+            let mut status = self.not_started(container, Some(old));
+            status.state = Some(waiting(Some(RESTARTING_ALL), Some(RESTARTING_ALL_TEXT)));
+            status.last_state = Some(ended(ContainerStateTerminated {
+                exit_code: LOST_EXIT_CODE,
+                reason: Some(RESTARTING_ALL.into()),
+                message: Some(RESTARTING_ALL_TEXT.into()),
+                ..ContainerStateTerminated::default()
+            }));
+            status.restart_count = old.restart_count.saturating_add(1);
+            return status;
+        }
         if let Some(old) = old.filter(|o| terminated(o).is_some()) {
             return old.clone();
         }
@@ -268,7 +301,7 @@ impl Writer<'_> {
     ) -> bool {
         let after = |code: i32| {
             let done = kind == ContainerKind::Init && code == 0;
-            !done && phase::restarts_after(self.input.pod, kind, container, code)
+            !done && phase::restarts_after(self.input.pod, kind, container, code, self.input.restart_all)
         };
         self.input.may_start()
             && match instances.map(|i| &i.newest.state) {

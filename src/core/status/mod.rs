@@ -36,7 +36,8 @@ use crate::msg::Reason;
 use crate::util::text::duration;
 
 pub use compare::differs;
-pub use phase::{Phase, restarts_after};
+pub use containers::is_restart_of_all;
+pub use phase::{Phase, RestartAll, restarts_after, restarts_all};
 pub use summary::{PodSummary, summary};
 
 use view::View;
@@ -119,6 +120,8 @@ pub struct StatusInput<'a> {
     pub qos_class: &'a str,
     /// When this node began with the pod; 0 for now. Counts until a status has been told.
     pub start_time: UnixNanos,
+    /// Whether a rule may restart all containers.
+    pub restart_all: RestartAll,
     /// Wall clock.
     pub now: UnixNanos,
 }

@@ -50,25 +50,31 @@ impl Phase {
     }
 }
 
+/// Whether the action `RestartAllContainers` of restart rules is known here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartAll {
+    /// It is: the feature gate `RestartAllContainersOnContainerExits` is on, as by default.
+    #[default]
+    InForce,
+    /// It is not: a rule that says so counts for nothing, and the policy decides.
+    Unknown,
+}
+
 /// Whether a container starts again after this exit code: by the first of its rules that matches,
 /// else by its own policy, else by the pod's. An init container of a pod with policy `Always` runs
 /// again until it succeeds; the caller knows whether it already has.
-pub fn restarts_after(pod: &Pod, kind: ContainerKind, container: &Container, exit_code: i32) -> bool {
-    let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
-    // Without a policy of its own a container can't have rules; the API refuses them.
-    if container.restart_policy.is_some() && kind != ContainerKind::Ephemeral {
-        let matching = rules.iter().find(|rule| {
-            rule.exit_codes.as_ref().is_some_and(|on| {
-                let listed = on.values.as_ref().is_some_and(|values| values.contains(&exit_code));
-                match on.operator.as_str() {
-                    "In" => listed,
-                    "NotIn" => !listed,
-                    _ => false,
-                }
-            })
-        });
-        if matching.is_some_and(|rule| matches!(rule.action.as_str(), "Restart" | "RestartAllContainers")) {
-            return true;
+pub fn restarts_after(
+    pod: &Pod,
+    kind: ContainerKind,
+    container: &Container,
+    exit_code: i32,
+    restart_all: RestartAll,
+) -> bool {
+    if kind != ContainerKind::Ephemeral {
+        match rule_after(container, exit_code) {
+            Some("Restart") => return true,
+            Some("RestartAllContainers") if restart_all == RestartAll::InForce => return true,
+            Some(_) | None => {}
         }
     }
     match pod::container_restart_policy(pod, kind, container) {
@@ -76,6 +82,35 @@ pub fn restarts_after(pod: &Pod, kind: ContainerKind, container: &Container, exi
         pod::RestartPolicy::OnFailure => exit_code != 0,
         pod::RestartPolicy::Never => false,
     }
+}
+
+/// Whether all containers of the pod restart when this one of its spec ends with this code.
+pub fn restarts_all(container: &Container, exit_code: i32, restart_all: RestartAll) -> bool {
+    restart_all == RestartAll::InForce && rule_after(container, exit_code) == Some("RestartAllContainers")
+}
+
+/// Whether any container of the pod has a rule that restarts all.
+pub(super) fn may_restart_all(pod: &Pod) -> bool {
+    let containers = pod::init_containers(pod).iter().chain(pod::app_containers(pod));
+    let mut rules = containers.flat_map(|c| c.restart_policy_rules.iter().flatten());
+    rules.any(|rule| rule.action == "RestartAllContainers")
+}
+
+/// The action of the first rule that matches an exit code. Without a policy of its own a container
+/// can't have rules; the API refuses them.
+fn rule_after(container: &Container, exit_code: i32) -> Option<&str> {
+    let rules = container.restart_policy_rules.as_deref().filter(|_| container.restart_policy.is_some());
+    let matching = rules.unwrap_or_default().iter().find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|on| {
+            let listed = on.values.as_ref().is_some_and(|values| values.contains(&exit_code));
+            match on.operator.as_str() {
+                "In" => listed,
+                "NotIn" => !listed,
+                _ => false,
+            }
+        })
+    });
+    matching.map(|rule| rule.action.as_str())
 }
 
 /// The status of a container in a list.
@@ -106,7 +141,7 @@ struct Count {
 
 /// The phase that the containers add up to.
 pub(super) fn compute(input: &StatusInput<'_>, view: &View<'_>, lists: &Lists) -> Phase {
-    let count = count(input.pod, lists);
+    let count = count(input, lists);
     if count.failed_init > 0 {
         return Phase::Failed;
     }
@@ -133,7 +168,13 @@ pub(super) fn compute(input: &StatusInput<'_>, view: &View<'_>, lists: &Lists) -
     }
 }
 
-fn count(pod: &Pod, lists: &Lists) -> Count {
+fn count(input: &StatusInput<'_>, lists: &Lists) -> Count {
+    let pod = input.pod;
+    // One that was removed so that all restart does so whatever its policy.
+    let restarts = |kind, container: &Container, status: Option<&ContainerStatus>, code| {
+        restarts_after(pod, kind, container, code, input.restart_all)
+            || status.is_some_and(containers::ended_to_restart_all)
+    };
     let mut n = Count::default();
     for container in pod::init_containers(pod) {
         let sidecar = pod::is_sidecar(container);
@@ -155,7 +196,7 @@ fn count(pod: &Pod, lists: &Lists) -> Count {
             }
             (false, Some(0)) => {}
             (false, Some(code)) => {
-                n.failed_init += u32::from(!restarts_after(pod, ContainerKind::Init, container, code));
+                n.failed_init += u32::from(!restarts(ContainerKind::Init, container, status, code));
             }
             (false, None) => n.pending_init += 1,
         }
@@ -173,7 +214,7 @@ fn count(pod: &Pod, lists: &Lists) -> Count {
             None => n.waiting += 1,
             Some(code) => {
                 n.stopped += 1;
-                n.stopped_for_good += u32::from(!restarts_after(pod, ContainerKind::App, container, code));
+                n.stopped_for_good += u32::from(!restarts(ContainerKind::App, container, Some(status), code));
                 // One that waits for its next start has not succeeded.
                 n.succeeded += u32::from(containers::terminated(status).is_some_and(|t| t.exit_code == 0));
             }

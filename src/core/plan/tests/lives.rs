@@ -72,6 +72,9 @@ impl Life {
         }
         for (name, of) in memory {
             let Some(newest) = newest(&observed.containers, name) else { continue };
+            if newest.attempt < of.first_attempt {
+                continue;
+            }
             match &newest.state {
                 ContainerState::Exited(exit) => {
                     of.last_run = LastRun::Ended(exit.code);
@@ -89,6 +92,9 @@ impl Life {
     }
 
     fn work(&mut self, plan: Plan) {
+        for (name, first_attempt) in plan.new_round {
+            self.scene.memory.entry(name).or_default().begin_round(first_attempt);
+        }
         for (name, crash) in plan.restarts {
             self.scene.memory.entry(name).or_default().crash = Some(crash);
         }
@@ -141,15 +147,9 @@ impl Life {
                 }
                 self.made += 1;
                 let id = format!("made-{}", self.made).into();
-                let annotations = BTreeMap::from([(HASH.to_owned(), container_hash(&name, &format!("{name}:1")))]);
+                let marks = Marks { hash: container_hash(&name, &format!("{name}:1")), ..Marks::default() };
                 let container = container_named(&name);
-                observed.containers.push(RuntimeContainer {
-                    id,
-                    sandbox_id: sandbox,
-                    attempt,
-                    annotations,
-                    ..container
-                });
+                observed.containers.push(RuntimeContainer { id, sandbox_id: sandbox, attempt, marks, ..container });
             }
             Step::RemoveContainer { id, .. } => {
                 if observed.containers.iter().any(|c| c.id == id && c.state.may_run()) {
@@ -198,7 +198,7 @@ impl Life {
                 return Ok(Rest::Ended(ending));
             }
             self.now = self.now + Duration::from_secs(1);
-            match (plan.steps.is_empty(), plan.wake_at) {
+            match (plan.steps.is_empty() && plan.new_round.is_empty(), plan.wake_at) {
                 (false, _) => self.work(plan),
                 (true, _) if self.end_one() => {}
                 (true, Some(at)) => self.now = self.now.max(at),
@@ -280,7 +280,8 @@ proptest! {
         let rest = life.come_to_rest();
         life.now = life.now + Duration::from_secs(later);
         let plan = life.plan();
-        prop_assert!(plan.steps.is_empty() && plan.wake_at.is_none(), "{}", transcript(&plan));
+        let is_idle = plan.steps.is_empty() && plan.new_round.is_empty() && plan.wake_at.is_none();
+        prop_assert!(is_idle, "{}", transcript(&plan));
         match rest {
             Ok(Rest::Ended(ending)) => prop_assert_eq!(plan.ended, Some(ending)),
             other => prop_assert_eq!((plan.ended, other), (None, Ok(Rest::Runs))),

@@ -7,6 +7,7 @@ use super::strategies::{a_broken_scene, a_scene};
 use super::*;
 use crate::api::pod::{ContainerKind, app_containers, find_container, grace_seconds, init_containers, is_sidecar};
 use crate::api::v1::Container;
+use crate::core::status::restarts_all;
 
 type Held = Result<(), TestCaseError>;
 
@@ -248,6 +249,14 @@ proptest! {
                 _ => {}
             }
         }
+        // When all apps are done nothing starts any more, sidecars neither.
+        let is_done = |c: &Container| match present(&scene, &plan, &c.name).map(|i| &i.state) {
+            Some(ContainerState::Exited(exit)) => !starts_again(&scene, c, exit.code),
+            Some(_) | None => false,
+        };
+        if app_containers(&scene.pod).iter().all(is_done) {
+            prop_assert!(starts(&plan).is_empty(), "{}", transcript(&plan));
+        }
         // An init container that failed for good takes the pod with it.
         let failed = init_containers(&scene.pod).iter().filter(|c| !is_sidecar(c)).find(|c| {
             let state = present(&scene, &plan, &c.name).map(|i| &i.state);
@@ -264,9 +273,49 @@ proptest! {
     }
 
     #[test]
+    fn all_containers_restart_together_or_not_at_all(scene in a_scene()) {
+        let plan = plan_active(&scene.input());
+        let named = |c: &&RuntimeContainer| find_container(&scene.pod, &c.name).is_some();
+        let removes = |id: &ContainerId| {
+            plan.steps.iter().any(|p| matches!(&p.step, Step::RemoveContainer { id: removed, .. } if removed == id))
+        };
+        let asks = |c: &RuntimeContainer| match &c.state {
+            ContainerState::Exited(exit) => find_container(&scene.pod, &c.name)
+                .is_some_and(|(_, spec)| restarts_all(&spec, exit.code, RestartAll::InForce)),
+            _ => false,
+        };
+        let mut present = scene.observed.containers.iter().filter(named);
+        let asked = present.clone().any(|c| asks(c) && newest(&scene.observed.containers, &c.name) == Some(c));
+        prop_assert!(!asked || !plan.new_round.is_empty(), "{}", transcript(&plan));
+        if !plan.new_round.is_empty() {
+            prop_assert!(plan.steps.iter().all(|planned| !is_new(&planned.step)), "{}", transcript(&plan));
+            prop_assert!(present.clone().all(|c| removes(&c.id)), "{}", transcript(&plan));
+            let is_past = |c: &RuntimeContainer| plan.new_round[&c.name] > c.attempt;
+            prop_assert!(present.all(is_past), "{}", transcript(&plan));
+            // Whoever asked goes last, so that what is left tells what is going on.
+            let order = plan.steps.iter().filter_map(|planned| match &planned.step {
+                Step::RemoveContainer { id, .. } => scene.observed.containers.iter().find(|c| c.id == *id).map(asks),
+                _ => None,
+            });
+            prop_assert!(order.is_sorted(), "{}", transcript(&plan));
+        }
+    }
+
+    #[test]
     fn init_containers_and_sidecars_come_in_their_order(scene in a_scene()) {
         let plan = plan_active(&scene.input());
         order_is_kept(&scene, &plan)?;
+        // A plain init container that still runs, its turn long past or not, is waited for.
+        let begun = app_containers(&scene.pod).iter().any(|c| present(&scene, &plan, &c.name).is_some());
+        for (at, kind, name, _) in starts(&plan) {
+            let stopped = stopped_for_sure(&plan.steps[..at], &scene.observed);
+            let mut running = init_containers(&scene.pod).iter().filter(|c| !is_sidecar(c)).filter(|c| {
+                let live = present(&scene, &plan, &c.name).filter(|i| i.state.may_run());
+                live.is_some_and(|i| !stopped.contains(&&i.id))
+            });
+            let waits = kind == ContainerKind::Sidecar || begun || running.next().is_none();
+            prop_assert!(waits, "{} starts beside an init container:\n{}", name, transcript(&plan));
+        }
         // One plain init container at a time, and no app beside it.
         let plain = starts(&plan).iter().filter(|(_, kind, ..)| *kind == ContainerKind::Init).count();
         let apps = starts(&plan).iter().filter(|(_, kind, ..)| *kind == ContainerKind::App).count();
@@ -296,7 +345,7 @@ proptest! {
         let plan = plan_active(&scene.input());
         for (_, _, name, attempt) in starts(&plan) {
             let mut seen = scene.observed.containers.iter().filter(|c| c.name == name);
-            let below = |c: &RuntimeContainer| c.attempt < attempt && Marks::read(&c.annotations).restart_count < attempt;
+            let below = |c: &RuntimeContainer| c.attempt < attempt && c.marks.restart_count.unwrap_or(0) < attempt;
             prop_assert!(seen.all(below), "{}", transcript(&plan));
             prop_assert!(scene.memory.get(name).is_none_or(|m| m.next_attempt <= attempt), "{}", transcript(&plan));
         }
@@ -343,7 +392,14 @@ proptest! {
             match &planned.step {
                 Step::RemoveContainer { id, name } => {
                     let seen = scene.observed.containers.iter().find(|c| c.id == *id).expect("one that was seen");
-                    prop_assert!(!seen.state.may_run() && seen.name == *name, "{}", transcript(&plan));
+                    prop_assert_eq!(&seen.name, name);
+                    if !plan.new_round.is_empty() {
+                        // All containers restart, so all of them go; what lives is stopped first.
+                        let stopped = stopped_for_sure(&plan.steps, &scene.observed);
+                        prop_assert!(!seen.state.may_run() || stopped.contains(&id), "{}", transcript(&plan));
+                        continue;
+                    }
+                    prop_assert!(!seen.state.may_run(), "{}", transcript(&plan));
                     let present = newest(&scene.observed.containers, name);
                     prop_assert!(present.is_none_or(|c| c.id != *id), "{}", transcript(&plan));
                 }

@@ -108,15 +108,16 @@ fn a_state() -> impl Strategy<Value = ContainerState> {
 }
 
 /// Marks as they should be, of an older image, missing, or garbage.
-fn marks(name: &str, kind: u8) -> BTreeMap<String, String> {
+fn marks(name: &str, kind: u8) -> Marks {
     let hash = |version: u32| (HASH.to_owned(), container_hash(name, &format!("{name}:{version}")));
-    match kind {
+    let annotations = match kind {
         0..=4 => BTreeMap::from([hash(1)]),
         5 => BTreeMap::from([hash(0), (PRE_STOP.to_owned(), r#"{"exec": {"command": ["bye"]}}"#.to_owned())]),
         6 => BTreeMap::from([hash(1), (RESTART_COUNT.to_owned(), "6".to_owned())]),
         7 => BTreeMap::new(),
         _ => BTreeMap::from([(RESTART_COUNT.to_owned(), "-9".to_owned()), (PRE_STOP.to_owned(), "{".to_owned())]),
-    }
+    };
+    Marks::read(&annotations)
 }
 
 /// A container in one of five sandboxes, which need not be there. Its id is given by its place in the list.
@@ -125,7 +126,7 @@ fn a_container(attempts: impl Strategy<Value = u32>) -> impl Strategy<Value = Ru
         |(name, attempt, sandbox, state, marked, created_at)| {
             let mut container = container_named(name);
             container.sandbox_id = format!("sandbox-{sandbox}").into();
-            container.annotations = marks(name, marked);
+            container.marks = marks(name, marked);
             RuntimeContainer { attempt, state, created_at, ..container }
         },
     )
@@ -144,8 +145,7 @@ pub(super) fn container_named(name: &str) -> RuntimeContainer {
         image_id: String::new(),
         image_ref: String::new(),
         log_path: String::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        marks: Marks::default(),
         mounts: Vec::new(),
         user: None,
         resources: None,
@@ -197,9 +197,25 @@ fn orderly_observed() -> impl Strategy<Value = RuntimePod> {
     })
 }
 
-/// Half disorder, half a pod that mostly runs as it should.
+/// What a pod shows that has just begun: one sandbox, and an instance of the first init containers.
+fn early_observed() -> impl Strategy<Value = RuntimePod> {
+    (prop::collection::vec(a_state(), 0..4), 0..3_u32).prop_map(|(states, attempt)| {
+        let container = |(name, state): (&&str, ContainerState)| RuntimeContainer {
+            id: format!("{name}-{attempt}").into(),
+            sandbox_id: "sandbox-0".into(),
+            marks: marks(name, 0),
+            attempt,
+            state,
+            ..container_named(name)
+        };
+        let containers = INITS.iter().zip(states).map(container).collect();
+        runtime_pod(vec![RuntimeSandbox { id: "sandbox-0".into(), ..sandbox_of(0, 0) }], containers)
+    })
+}
+
+/// A third disorder, a third pods that mostly run as they should, a third pods that begin.
 pub(super) fn observed() -> impl Strategy<Value = RuntimePod> {
-    prop_oneof![anything_observed(), orderly_observed()]
+    prop_oneof![anything_observed(), orderly_observed(), early_observed()]
 }
 
 /// What no runtime shows: ids twice, attempts without end, empty words.
@@ -211,7 +227,7 @@ pub(super) fn broken_observed() -> impl Strategy<Value = RuntimePod> {
         .prop_map(|(sandboxes, containers)| runtime_pod(sandboxes, containers))
 }
 
-fn one_memory() -> impl Strategy<Value = ContainerMemory> {
+fn one_memory() -> impl Strategy<Value = Box<ContainerMemory>> {
     let moment = || (0..400_u64).prop_map(|s| NOW - Duration::from_secs(s));
     let id = || prop::option::weighted(0.3, (0..9_u32).prop_map(|i| ContainerId::from(format!("c{i}").as_str())));
     let last_run = prop_oneof![
@@ -224,26 +240,29 @@ fn one_memory() -> impl Strategy<Value = ContainerMemory> {
     let reason = prop::sample::select(vec![StopReason::Liveness, StopReason::Startup]);
     let exit = (id(), moment());
     (0..7_u32, last_run, crash, exit, failed, (id(), id(), reason)).prop_map(
-        |(next_attempt, last_run, crash, (exit, at), failed, (started, condemned, reason))| ContainerMemory {
-            next_attempt,
-            last_run,
-            crash: crash.map(|(delay, restarted_at, same)| {
-                // The hash is put in by `memory`, which knows the name.
-                let hash = if same { String::new() } else { "of an earlier image".to_owned() };
-                (CrashBackoff { delay: Duration::from_secs(delay), restarted_at }, hash)
-            }),
-            exit: exit.map(|id| (id, at)),
-            failed: failed.map(|s| {
-                (NOW + Duration::from_secs(s), Reason { reason: "ErrImagePull".into(), message: "no image".into() })
-            }),
-            started,
-            condemned: condemned.map(|id| (id, reason)),
+        |(next_attempt, last_run, crash, (exit, at), failed, (started, condemned, reason))| {
+            Box::new(ContainerMemory {
+                first_attempt: next_attempt.saturating_sub(4),
+                next_attempt,
+                last_run,
+                crash: crash.map(|(delay, restarted_at, same)| {
+                    // The hash is put in by `memory`, which knows the name.
+                    let hash = if same { String::new() } else { "of an earlier image".to_owned() };
+                    (CrashBackoff { delay: Duration::from_secs(delay), restarted_at }, hash)
+                }),
+                exit: exit.map(|id| (id, at)),
+                failed: failed.map(|s| {
+                    (NOW + Duration::from_secs(s), Reason { reason: "ErrImagePull".into(), message: "no image".into() })
+                }),
+                started,
+                condemned: condemned.map(|id| (id, reason)),
+            })
         },
     )
 }
 
 /// Whatever may be remembered of the containers.
-pub(super) fn memory() -> impl Strategy<Value = BTreeMap<String, ContainerMemory>> {
+pub(super) fn memory() -> impl Strategy<Value = BTreeMap<String, Box<ContainerMemory>>> {
     prop::collection::btree_map(a_name().prop_map(str::to_owned), one_memory(), 0..5).prop_map(|mut memory| {
         for (name, of) in &mut memory {
             if let Some((_, hash)) = of.crash.as_mut().filter(|(_, hash)| hash.is_empty()) {

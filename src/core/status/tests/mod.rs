@@ -7,6 +7,7 @@ mod others;
 mod phases;
 mod properties;
 mod recorded;
+mod restart_all;
 mod summaries;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ struct Scene {
     facts: BTreeMap<String, ContainerFacts>,
     host_ips: Vec<String>,
     recursive_read_only: bool,
+    restart_all: RestartAll,
     now: i64,
 }
 
@@ -49,6 +51,7 @@ fn scene(spec: Value) -> Scene {
         facts: BTreeMap::new(),
         host_ips: vec!["192.0.2.2".into()],
         recursive_read_only: false,
+        restart_all: RestartAll::InForce,
         now: 1000,
     }
 }
@@ -119,6 +122,7 @@ impl Scene {
             recursive_read_only: self.recursive_read_only,
             qos_class: "BestEffort",
             start_time: 900 * SECOND,
+            restart_all: self.restart_all,
             now: self.now * SECOND,
         })
     }

@@ -156,6 +156,7 @@ fn a_recorded_run_comes_out_again() {
                 recursive_read_only: false,
                 qos_class: expect["qosClass"].as_str().unwrap_or_default(),
                 start_time: start,
+                restart_all: RestartAll::InForce,
                 now: times.max().unwrap_or(start),
             });
             told = Some(outcome.status.clone());
