@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::harness::agent::free_port;
+use crate::harness::config::free_port;
 
 #[test]
 fn the_demo_shows_a_pod_and_leaves_nothing() {

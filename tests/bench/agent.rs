@@ -6,7 +6,7 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpStream},
     path::Path,
     process::{Child, Stdio},
     sync::{
@@ -17,9 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::json;
-
-use crate::node::Node;
+use crate::Node;
+use crate::config::{free_port, kubelet_configuration};
 use crate::proc::Process;
 
 /// How long anything may take that is waited for here.
@@ -41,26 +40,11 @@ pub(crate) const NODE: &str = "bench";
 impl<'node> Agent<'node> {
     /// Starts `binary` on the node.
     pub(crate) fn start(node: &'node Node, binary: &Path) -> Agent<'node> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("find a free port");
-        let healthz = listener.local_addr().expect("the port that was found").port();
-        drop(listener);
+        let healthz = free_port();
         fs::create_dir_all(node.path("manifests")).expect("make the manifest folder");
-        let config = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "staticPodPath": node.path("manifests"),
-            "podLogsDir": node.path("pod-logs"),
-            "containerRuntimeEndpoint": node.endpoint(),
-            "healthzPort": healthz,
-            "enableServer": false,
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": format!("/{}", node.name()),
-            "failCgroupV1": false,
-            "failSwapOn": false,
-            "oomScoreAdj": 0,
-            // The benchmark starts the largest set with none to spare.
-            "maxPods": 120,
-        });
+        let mut config = kubelet_configuration(node, healthz);
+        // The benchmark starts the largest set with none to spare.
+        config["maxPods"] = 120.into();
         fs::write(node.path("kubelet.json"), config.to_string()).expect("write the configuration");
         let mut command = node.command(binary);
         command.arg("--config").arg(node.path("kubelet.json")).arg("--root-dir").arg(node.path("kubelet"));

@@ -180,7 +180,12 @@ pub(crate) fn wait_running(client: &Client, count: usize) -> Result<Instant, Str
     let within = Duration::from_secs(60) + Duration::from_secs(6) * u32::try_from(count).unwrap_or(0);
     wait(client, within, |pods| {
         let running = pods.iter().filter(|pod| pod.1 == Some(Life::Running)).count();
-        if running == count { Ok(()) } else { Err(format!("{running} of {count} pods run")) }
+        // What of an earlier round still goes is not counted for one of these.
+        if running == count && pods.len() == count {
+            Ok(())
+        } else {
+            Err(format!("{running} of {} pods run, {count} are wanted", pods.len()))
+        }
     })
 }
 
@@ -206,6 +211,21 @@ fn wait(
 
 /// Ends and removes every pod of the runtime, and waits until none is left.
 pub(crate) fn remove_all(client: &Client) -> Result<(), String> {
+    let mut left = String::new();
+    // What a busy runtime refuses at first it does later.
+    for _ in 0..3 {
+        remove_once(client)?;
+        match wait(client, Duration::from_secs(30), |pods| {
+            if pods.is_empty() { Ok(()) } else { Err(format!("{} pods are left", pods.len())) }
+        }) {
+            Ok(_) => return Ok(()),
+            Err(problem) => left = problem,
+        }
+    }
+    Err(left)
+}
+
+fn remove_once(client: &Client) -> Result<(), String> {
     let cancel = Cancel::new();
     let pods = client.glimpse(&cancel).map_err(|error| error.to_string())?;
     let sandboxes: Vec<_> = pods.into_iter().flat_map(|pod| pod.sandboxes).map(|(id, _)| id).collect();
@@ -214,14 +234,12 @@ pub(crate) fn remove_all(client: &Client) -> Result<(), String> {
             for id in some {
                 let cancel = &cancel;
                 scope.spawn(move || {
+                    // Whether it worked is seen by whether it is gone.
                     drop(client.stop_pod_sandbox(id, cancel));
                     drop(client.remove_pod_sandbox(id, cancel));
                 });
             }
         });
     }
-    wait(client, Duration::from_secs(60), |pods| {
-        if pods.is_empty() { Ok(()) } else { Err(format!("{} pods are left", pods.len())) }
-    })
-    .map(drop)
+    Ok(())
 }

@@ -7,6 +7,8 @@
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark is for")]
 
 mod agent;
+#[path = "../harness/config.rs"]
+mod config;
 mod floor;
 mod idle;
 #[path = "../harness/node.rs"]
@@ -18,7 +20,7 @@ mod proc;
 #[allow(dead_code, reason = "see above")]
 mod wait;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ferrolet::cri::Client;
@@ -27,23 +29,30 @@ use agent::Agent;
 use floor::Floor;
 use idle::Idle;
 use node::{Containerd, Node};
-use options::Options;
+use options::{Options, Program};
 use proc::load;
 
 /// How often the time to /healthz is taken.
 const STARTS: usize = 5;
 
 fn main() -> std::process::ExitCode {
-    let options = match Options::read(std::env::args().skip(1)) {
+    let built = Path::new(env!("CARGO_BIN_EXE_ferrolet"));
+    let options = match Options::read(std::env::args().skip(1), built) {
         Ok(options) => options,
         Err(problem) => {
             println!("tests/bench/run: {problem}");
             return std::process::ExitCode::from(2);
         }
     };
-    let binary = options.agent.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_ferrolet")));
-    machine(&binary);
+    machine();
+    options.programs.iter().for_each(tell_program);
     let mut code = std::process::ExitCode::SUCCESS;
+    let mut part = |result: Result<(), String>| {
+        if let Err(problem) = result {
+            println!("FAILED: {problem}");
+            code = std::process::ExitCode::FAILURE;
+        }
+    };
     for kind in &options.containerds {
         println!(
             "\n## {}",
@@ -53,28 +62,33 @@ fn main() -> std::process::ExitCode {
             }
         );
         // A fresh node for each part: what one leaves in containerd's memory and disk does not meet the other.
-        for part in [idle_part, starts_part] {
-            let node = Node::start(*kind);
-            if let Err(problem) = part(&node, &binary, &options) {
-                println!("FAILED: {problem}");
-                code = std::process::ExitCode::FAILURE;
+        if !options.idle.is_empty() {
+            for program in &options.programs {
+                part(idle_part(&Node::start(*kind), program, &options));
             }
+        }
+        if !options.starts.is_empty() {
+            part(starts_part(&Node::start(*kind), &options));
         }
     }
     code
 }
 
-fn machine(binary: &Path) {
+fn machine() {
     let now: jiff::Timestamp = SystemTime::now().try_into().unwrap_or_default();
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": an unnamed CPU");
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     println!("# ferrolet's footprint, {}", now.strftime("%Y-%m-%d %H:%M UTC"));
     println!("machine: {cpus} x {}, {}", model.trim_start_matches([' ', '\t', ':']), load());
-    let size = std::fs::metadata(binary).map_or(0, |metadata| metadata.len());
-    let linked = std::process::Command::new("ldd").arg(binary).output();
+    println!("the floor's client: {}", if cfg!(debug_assertions) { "NOT OPTIMIZED" } else { "a release build" });
+}
+
+fn tell_program(program: &Program) {
+    let size = std::fs::metadata(&program.path).map_or(0, |metadata| metadata.len());
+    let linked = std::process::Command::new("ldd").arg(&program.path).output();
     let libraries = linked.map_or(0, |output| String::from_utf8_lossy(&output.stdout).matches("=> /").count());
-    println!("program: {}, {} and {libraries} shared libraries", binary.display(), mebibytes(size));
+    println!("{}: {}, {} and {libraries} shared libraries", program.name, program.path.display(), mebibytes(size));
 }
 
 fn client(node: &Node) -> Result<Client, String> {
@@ -105,38 +119,36 @@ fn manifests(count: usize, round: usize) -> Vec<(String, String)> {
 }
 
 /// The idle agent, with no pod and with some.
-fn idle_part(node: &Node, binary: &Path, options: &Options) -> Result<(), String> {
-    if options.idle.is_empty() {
-        return Ok(());
-    }
+fn idle_part(node: &Node, program: &Program, options: &Options) -> Result<(), String> {
     let client = client(node)?;
     let mut healthy = Vec::new();
     for _ in 1..STARTS {
-        healthy.push(Agent::start(node, binary).wait_healthy());
+        healthy.push(Agent::start(node, &program.path).wait_healthy());
     }
-    let agent = Agent::start(node, binary);
+    let agent = Agent::start(node, &program.path);
     healthy.push(agent.wait_healthy());
     let healthy: Option<Vec<f64>> = healthy.into_iter().map(|time| time.map(|time| time.as_secs_f64() * 1e3)).collect();
     match healthy {
         Some(times) => println!(
-            "start of the process to /healthz 200: {:.0} ms (the middle of {}: {})",
+            "\n{}: start of the process to /healthz 200: {:.0} ms (the middle of {}: {})",
+            program.name,
             middle(&times),
             times.len(),
             times.iter().map(|time| format!("{time:.0}")).collect::<Vec<_>>().join(" ")
         ),
-        None => println!("start of the process to /healthz 200: it never came"),
+        None => println!("\n{}: start of the process to /healthz 200: it never came", program.name),
     }
     println!(
-        "\n| pods | PSS | RSS | own pages | heap, stacks | threads | CPU s/min | wakeups/s | disk B/min | other B/min | log B/min |"
+        "\n| program | pods | PSS | RSS | own pages | heap, stacks | threads | CPU s/min | wakeups/s | disk B/min | other B/min | log B/min |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     let mut seen = Vec::new();
     for (round, count) in options.idle.iter().copied().enumerate() {
         agent.clear();
         agent.put(&manifests(count, round));
         floor::wait_running(&client, count).map_err(|error| format!("{error}\n{}", agent.last_words()))?;
         let idle = idle::watch(&agent, count, options.window)?;
-        print_idle(&idle);
+        print_idle(program.name, &idle);
         seen.push(idle);
     }
     for Idle { pods, busy, load, .. } in seen {
@@ -147,63 +159,72 @@ fn idle_part(node: &Node, binary: &Path, options: &Options) -> Result<(), String
     floor::remove_all(&client)
 }
 
-fn print_idle(idle: &Idle) {
+fn print_idle(name: &str, idle: &Idle) {
     let Idle { pods, memory, threads, cpu, wakeups, disk, written, logged, .. } = idle;
     let [pss, rss, own, anonymous] = [memory.pss, memory.rss, memory.own, memory.anonymous].map(mebibytes);
     println!(
-        "| {pods} | {pss} | {rss} | {own} | {anonymous} | {threads} | {cpu:.3} | {wakeups:.1} | {disk:.0} | {written:.0} | {logged:.0} |"
+        "| {name} | {pods} | {pss} | {rss} | {own} | {anonymous} | {threads} | {cpu:.3} | {wakeups:.1} | {disk:.0} | {written:.0} | {logged:.0} |"
     );
 }
 
-/// Pods from manifests to Running, agent and floor in turn.
-fn starts_part(node: &Node, binary: &Path, options: &Options) -> Result<(), String> {
-    if options.starts.is_empty() {
-        return Ok(());
-    }
+/// Pods from manifests to Running, floor and agents in turn.
+fn starts_part(node: &Node, options: &Options) -> Result<(), String> {
     let client = client(node)?;
     let floor = Floor::new(node, &client)?;
-    println!("\n| pods | agent | floor | agent / floor | CPU of the agent | rounds (agent/floor s) | load |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("\n| program | pods | agent | floor | agent / floor | CPU of the agent | rounds (agent/floor s) | load |");
+    println!("|---|---|---|---|---|---|---|---|");
     // What containerd does only once is paid before the first round.
     floor.start(&manifests(2, 0))?;
     floor::remove_all(&client)?;
     let mut round = 0;
     for count in options.starts.iter().copied() {
         let rounds = if count > 30 { 1 } else { options.rounds };
-        let (mut by_agent, mut by_floor, mut cpu) = (Vec::new(), Vec::new(), Vec::new());
+        let mut by_floor = Vec::new();
+        let mut by_agent: Vec<Vec<(f64, f64)>> = vec![Vec::new(); options.programs.len()];
         for _ in 0..rounds {
             round += 1;
-            let manifests = manifests(count, round);
-            by_floor.push(floor.start(&manifests)?.as_secs_f64());
+            by_floor.push(floor.start(&manifests(count, round))?.as_secs_f64());
             floor::remove_all(&client)?;
-            let agent = Agent::start(node, binary);
-            agent.wait_healthy();
-            let used = |agent: &Agent<'_>| -> Result<u64, String> {
-                Ok(agent.process().counters()?.threads.values().map(|thread| thread.cpu).sum())
-            };
-            let before = used(&agent)?;
-            let begin = std::time::Instant::now();
-            agent.put(&manifests);
-            let running = floor::wait_running(&client, count);
-            let running = running.map_err(|error| format!("{error}\n{}", agent.last_words()))?;
-            by_agent.push((running - begin).as_secs_f64());
-            cpu.push((used(&agent)? - before) as f64 / 1e9);
-            drop(agent);
-            floor::remove_all(&client)?;
-            forget(node)?;
+            for (program, starts) in options.programs.iter().zip(&mut by_agent) {
+                round += 1;
+                starts.push(start_with(node, program, &client, &manifests(count, round))?);
+                floor::remove_all(&client)?;
+                forget(node)?;
+            }
         }
-        let pairs = by_agent.iter().zip(&by_floor);
-        let rounds: Vec<String> = pairs.map(|(agent, floor)| format!("{agent:.2}/{floor:.2}")).collect();
-        let (agent, floor) = (middle(&by_agent), middle(&by_floor));
-        println!(
-            "| {count} | {agent:.2} s | {floor:.2} s | {:.2} | {:.2} s | {} | {} |",
-            agent / floor,
-            middle(&cpu),
-            rounds.join(" "),
-            load()
-        );
+        for (program, starts) in options.programs.iter().zip(&by_agent) {
+            let (times, cpu): (Vec<f64>, Vec<f64>) = starts.iter().copied().unzip();
+            let pairs = times.iter().zip(&by_floor);
+            let rounds: Vec<String> = pairs.map(|(agent, floor)| format!("{agent:.2}/{floor:.2}")).collect();
+            let (agent, floor) = (middle(&times), middle(&by_floor));
+            println!(
+                "| {} | {count} | {agent:.2} s | {floor:.2} s | {:.2} | {:.2} s | {} | {} |",
+                program.name,
+                agent / floor,
+                middle(&cpu),
+                rounds.join(" "),
+                load()
+            );
+        }
     }
     Ok(())
+}
+
+/// One start of pods by an agent that runs already: seconds until all run, and the agent's seconds on a CPU for that.
+fn start_with(
+    node: &Node,
+    program: &Program,
+    client: &Client,
+    manifests: &[(String, String)],
+) -> Result<(f64, f64), String> {
+    let agent = Agent::start(node, &program.path);
+    agent.wait_healthy().ok_or_else(|| format!("it never became healthy\n{}", agent.last_words()))?;
+    let before = agent.process().cpu()?;
+    let begin = std::time::Instant::now();
+    agent.put(manifests);
+    let running = floor::wait_running(client, manifests.len());
+    let running = running.map_err(|error| format!("{error}\n{}", agent.last_words()))?;
+    Ok(((running - begin).as_secs_f64(), agent.process().cpu()? - before))
 }
 
 /// Takes away what an ended agent remembers and would start again: its folder and the manifests.

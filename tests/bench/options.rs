@@ -2,9 +2,19 @@
 //!
 //! Used from the main thread of the benchmark; owns nothing.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::node::Containerd;
+
+/// A ferrolet to measure.
+pub(crate) struct Program {
+    /// How the tables call it.
+    pub(crate) name: &'static str,
+    pub(crate) path: PathBuf,
+}
 
 /// The parts of a run.
 pub(crate) struct Options {
@@ -13,19 +23,20 @@ pub(crate) struct Options {
     pub(crate) starts: Vec<usize>,
     pub(crate) containerds: Vec<Containerd>,
     pub(crate) rounds: usize,
-    pub(crate) agent: Option<PathBuf>,
+    /// What is measured, one after the other.
+    pub(crate) programs: Vec<Program>,
 }
 
 impl Options {
-    /// Reads the command line; says what is wrong with it.
-    pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    /// Reads the command line; says what is wrong with it. `built` is the program that was built with the benchmark.
+    pub(crate) fn read(arguments: impl Iterator<Item = String>, built: &Path) -> Result<Options, String> {
         let mut options = Options {
             window: Duration::from_secs(60),
             idle: vec![0, 30],
             starts: vec![1, 10, 30, 110],
             containerds: Containerd::ALL.to_vec(),
             rounds: 3,
-            agent: None,
+            programs: vec![Program { name: "quick", path: built.to_owned() }],
         };
         let mut arguments = arguments;
         while let Some(option) = arguments.next() {
@@ -42,7 +53,8 @@ impl Options {
                 "--idle" => options.idle = numbers(&value()?)?,
                 "--starts" => options.starts = numbers(&value()?)?,
                 "--rounds" => options.rounds = number(&value()?)?.max(1),
-                "--agent" => options.agent = Some(value()?.into()),
+                "--agent" => options.programs = vec![Program { name: "given", path: program(&value()?)? }],
+                "--static" => options.programs.push(Program { name: "static", path: program(&value()?)? }),
                 "--containerd" => {
                     let kind = |number: usize| match number {
                         1 => Ok(Containerd::System),
@@ -56,6 +68,11 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+fn program(path: &str) -> Result<PathBuf, String> {
+    // The agents run in other folders than this.
+    std::fs::canonicalize(path).map_err(|error| format!("{path}: {error}"))
 }
 
 fn number(text: &str) -> Result<usize, String> {

@@ -3,12 +3,16 @@
 //! Used from the main thread of the benchmark; owns nothing. It only reads files, and never stops or slows the process that it
 //! looks at.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+};
 
 /// Memory of a process in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Memory {
-    /// Each page divided by the number of its users.
+    /// Each page divided by the number of its users, of which the benchmark is none: it maps the same libraries as the agent.
     pub(crate) pss: u64,
     /// Every page that is mapped and present.
     pub(crate) rss: u64,
@@ -39,6 +43,9 @@ pub(crate) struct Counters {
     pub(crate) written: u64,
 }
 
+/// Clock ticks in a second, as /proc tells them to every program on Linux.
+const TICKS: f64 = 100.0;
+
 /// One process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process(pub(crate) u32);
@@ -55,14 +62,33 @@ impl Process {
 
     /// Its memory now.
     pub(crate) fn memory(self) -> Result<Memory, String> {
-        let text = self.text("smaps_rollup")?;
-        let bytes = |key: &str| field(&text, key) * 1024;
-        Ok(Memory {
-            pss: bytes("Pss:"),
-            rss: bytes("Rss:"),
-            own: bytes("Private_Clean:") + bytes("Private_Dirty:"),
-            anonymous: bytes("Anonymous:"),
-        })
+        let ours = Process(std::process::id()).text("maps")?;
+        let ours: BTreeSet<&str> = ours.lines().filter_map(mapped_file).collect();
+        let text = self.text("smaps")?;
+        let mut memory = Memory::default();
+        for mapping in mappings(&text) {
+            let bytes = |key: &str| field(mapping, key) * 1024;
+            let own = bytes("Private_Clean:") + bytes("Private_Dirty:");
+            let pss = bytes("Pss:");
+            let shared = bytes("Shared_Clean:") + bytes("Shared_Dirty:");
+            memory.pss += match mapping.lines().next().and_then(mapped_file) {
+                Some(file) if ours.contains(file) => own + without_one(shared, pss.saturating_sub(own)),
+                Some(_) | None => pss,
+            };
+            memory.rss += bytes("Rss:");
+            memory.own += own;
+            memory.anonymous += bytes("Anonymous:");
+        }
+        Ok(memory)
+    }
+
+    /// Seconds on a CPU so far, those of ended threads too.
+    pub(crate) fn cpu(self) -> Result<f64, String> {
+        let text = self.text("stat")?;
+        // After the name in brackets, which may hold anything: the 12th and 13th word are user and system time.
+        let after = text.rfind(')').and_then(|at| text.get(at + 1..)).unwrap_or_default();
+        let ticks: u64 = after.split_whitespace().skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+        Ok(ticks as f64 / TICKS)
     }
 
     /// Its counters now.
@@ -84,6 +110,36 @@ impl Process {
         let io = self.text("io")?;
         Ok(Counters { threads, disk: field(&io, "write_bytes:"), written: field(&io, "wchar:") })
     }
+}
+
+/// The parts of smaps, one for each mapping: a line that begins with an address, and its numbers.
+fn mappings(smaps: &str) -> impl Iterator<Item = &str> {
+    let is_head = |line: &str| line.split(' ').next().is_some_and(|word| word.contains('-') && !word.ends_with(':'));
+    let mut begins: Vec<usize> = Vec::new();
+    let mut at = 0;
+    for line in smaps.split_inclusive('\n') {
+        if is_head(line) {
+            begins.push(at);
+        }
+        at += line.len();
+    }
+    let ends: Vec<usize> = begins.iter().skip(1).copied().chain([smaps.len()]).collect();
+    begins.into_iter().zip(ends).map(|(begin, end)| &smaps[begin..end])
+}
+
+/// The file that a line of maps or smaps names.
+fn mapped_file(line: &str) -> Option<&str> {
+    let at = line.find(" /")?;
+    Some(&line[at + 1..])
+}
+
+/// The share of `shared` bytes when one of their users goes away; `part` is the share with all of them.
+fn without_one(shared: u64, part: u64) -> u64 {
+    if part == 0 {
+        return 0;
+    }
+    let others = (shared as f64 / part as f64 - 1.0).max(1.0);
+    (shared as f64 / others) as u64
 }
 
 /// The number after `key` in a file of lines `key number`; 0 if it is not there.

@@ -6,14 +6,15 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, ExitStatus, Stdio},
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::config::{free_port, kubelet_configuration};
 use super::{Node, node::show_end_of, wait};
 
 /// A running agent.
@@ -40,21 +41,7 @@ impl<'node> Agent<'node> {
     pub(crate) fn spawn(node: &'node Node, change: impl FnOnce(&mut Value)) -> Agent<'node> {
         let healthz = free_port();
         fs::create_dir_all(node.path("manifests")).expect("make the manifest folder");
-        let mut config = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "staticPodPath": node.path("manifests"),
-            "podLogsDir": node.path("pod-logs"),
-            "containerRuntimeEndpoint": node.endpoint(),
-            "healthzPort": healthz,
-            "enableServer": false,
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": format!("/{}", node.name()),
-            "failCgroupV1": false,
-            "failSwapOn": false,
-            // A test machine may not let anyone lower it.
-            "oomScoreAdj": 0,
-        });
+        let mut config = kubelet_configuration(node, healthz);
         change(&mut config);
         fs::write(node.path("kubelet.json"), config.to_string()).expect("write the configuration");
         let log = fs::File::options().create(true).append(true).open(node.path("ferrolet.log")).expect("open the log");
@@ -156,12 +143,6 @@ impl Drop for Agent<'_> {
         }
         self.end();
     }
-}
-
-/// A port on loopback that nobody listens on.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port");
-    listener.local_addr().expect("the port").port()
 }
 
 /// A GET on loopback: status and body.

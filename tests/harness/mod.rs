@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "a harness offers more than the tests of one day use")]
 
 pub(crate) mod agent;
+pub(crate) mod config;
 mod node;
 pub(crate) mod wait;
 

@@ -4,11 +4,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 
 use serde_json::json;
 
-use super::{
-    Agent, Containerd, Node,
-    agent::{free_port, get},
-    wait,
-};
+use super::{Agent, Containerd, Node, agent::get, config::free_port, wait};
 
 /// Runs the web image in a pod with crictl and gives the port on loopback that it answers on.
 fn run_web_pod(node: &Node) -> u16 {
