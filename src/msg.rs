@@ -425,9 +425,8 @@ pub struct NodeView {
     pub pods: BTreeMap<PodUid, Arc<PodView>>,
     /// The API server's pictures of static pods.
     pub mirrors: Arc<BTreeMap<PodName, Arc<Pod>>>,
-    /// Whether every source has spoken and the runtime has been listed: only then the statuses of pods
-    /// from the API are more than guesses.
-    pub knows_all: bool,
+    /// Whether the runtime has been listed: only then statuses are more than what was told before.
+    pub is_listed: bool,
     /// What the sources could not use.
     pub problems: Vec<SourceProblem>,
     /// Sources that have not spoken yet.

@@ -30,7 +30,7 @@ impl Node {
             node: self.settings.node.clone(),
             pods,
             mirrors: Arc::clone(self.mux.mirrors()),
-            knows_all: self.knows_all(),
+            is_listed: self.listed_at.is_some(),
             problems: self.mux.problems(),
             silent_sources: self.mux.silent(),
             runtime_down: match &self.health {

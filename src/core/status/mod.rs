@@ -13,6 +13,7 @@ mod compare;
 mod conditions;
 mod containers;
 mod last_words;
+mod patch;
 mod phase;
 mod resources;
 mod summary;
@@ -37,6 +38,7 @@ use crate::util::text::duration;
 
 pub use compare::differs;
 pub use containers::is_restart_of_all;
+pub use patch::patch;
 pub use phase::{Phase, RestartAll, restarts_after, restarts_all};
 pub use summary::{PodSummary, summary};
 

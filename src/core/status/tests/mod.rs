@@ -4,6 +4,7 @@
 mod conditions;
 mod containers;
 mod others;
+mod patches;
 mod phases;
 mod properties;
 mod recorded;
