@@ -6,11 +6,13 @@ use crate::api::PodUid;
 use crate::core::images::{ImageError, ImageEvent, PullRequest, PulledImage};
 use crate::util::cancel::Cancel;
 
+pub mod events;
 pub mod images;
 pub mod leftovers;
 pub mod pleg;
 pub mod pod_worker;
 pub mod source;
+pub mod status;
 pub mod store;
 
 /// Where pod workers get images from: [`images::Puller`], or a script in tests.

@@ -209,6 +209,12 @@ impl ApiClient {
         Self { shared: Arc::clone(&self.shared), lane: Arc::new(Lane::new(self.shared.limit)) }
     }
 
+    /// As [`Self::separate`], with another limit.
+    #[must_use]
+    pub fn separate_at(&self, limit: RateLimit) -> Self {
+        Self { shared: Arc::clone(&self.shared), lane: Arc::new(Lane::new(limit)) }
+    }
+
     /// The server's address, for people.
     pub fn server(&self) -> &str {
         self.shared.credentials.access().server()

@@ -14,6 +14,7 @@ mod limiter;
 mod list;
 pub mod list_watch;
 pub mod paths;
+pub mod reports;
 mod tls;
 pub mod watch;
 

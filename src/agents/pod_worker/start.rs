@@ -106,7 +106,8 @@ fn start(
     if work.cancel.is_cancelled() {
         return Err(Failure::Told(reason("PostStartHookError", why)));
     }
-    run.event(path, EventType::Warning, "FailedPostStartHook", format!("PostStartHook failed: {why}"));
+    log::warn!("pod {}: postStart hook of {}: {why}", work.name, container.name);
+    run.event(path, EventType::Warning, "FailedPostStartHook", "PostStartHook failed".to_owned());
     stop::after_failed_hook(run, container, &id);
     Err(Failure::Told(reason("PostStartHookError", why)))
 }

@@ -107,7 +107,8 @@ fn hook_turn_stop(run: &Run<'_>, stop: &StopContainer, grace: Duration, waves: &
         if let Err(why) = hooks::run(tools, work, container, &stop.id, hook, grace)
             && !work.cancel.is_cancelled()
         {
-            run.event(&path, EventType::Warning, "FailedPreStopHook", format!("PreStopHook failed: {why}"));
+            log::warn!("pod {}: preStop hook of {}: {why}", work.name, stop.name);
+            run.event(&path, EventType::Warning, "FailedPreStopHook", "PreStopHook failed".to_owned());
         }
     }
     waves.wait_for_turn(stop.wave, deadline.since(clock::moment()));

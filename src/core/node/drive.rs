@@ -116,7 +116,12 @@ impl Node {
     fn turn_active(&mut self, now: Now, uid: &PodUid) -> Turn {
         let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
         if let Some(cause) = entry.end_by_source(now) {
+            let is_late = cause == Cause::DeadlineExceeded;
             let deadline = now.mono + entry.grace();
+            if is_late {
+                let text = "Pod was active on the node longer than the specified deadline".to_owned();
+                self.event(now, uid, "", EventType::Normal, "DeadlineExceeded", text);
+            }
             return self.set_stage(uid, Stage::Ending { cause, deadline });
         }
         let Some(observed) = self.fresh(now, uid) else { return Turn::Stay };
@@ -142,7 +147,14 @@ impl Node {
         }
         let plan = entry.with_refresh(plan);
         self.tell_backoff(now, uid, &plan);
-        self.carry_out(now, uid, plan, &observed)
+        let is_replaced = !observed.sandboxes.is_empty()
+            && plan.steps.iter().any(|planned| matches!(planned.step, Step::RunSandbox { .. }));
+        let turn = self.carry_out(now, uid, plan, &observed);
+        if is_replaced && self.pods.get(uid).is_some_and(Entry::is_busy) {
+            let text = "Pod sandbox changed, it will be killed and re-created.".to_owned();
+            self.event(now, uid, "", EventType::Normal, "SandboxChanged", text);
+        }
+        turn
     }
 
     fn turn_ending(&mut self, now: Now, uid: &PodUid) -> Turn {
@@ -340,13 +352,14 @@ impl Node {
             message: event.message.clone(),
             at: event.at,
         };
+        self.stale.insert(event.uid.clone());
         entry.record_event(event);
         if self.settings.sources.contains(&SourceKind::Api) {
             self.effect(Effect::Tell(told));
         }
     }
 
-    fn event(
+    pub(super) fn event(
         &mut self,
         now: Now,
         uid: &PodUid,

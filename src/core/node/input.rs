@@ -12,8 +12,8 @@ use crate::api::v1::Pod;
 use crate::core::mux::Change;
 use crate::core::spec::CONTAINER_CONFIG_ERROR;
 use crate::msg::{
-    Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step, StepResult, StopReason,
-    WorkReport,
+    EventType, Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step, StepResult,
+    StopReason, WorkReport,
 };
 
 impl Node {
@@ -112,6 +112,10 @@ impl Node {
 
     fn take_observation(&mut self, now: Now, observation: Observation) {
         let Observation { started_at, scope, changed, gone, unknown } = observation;
+        for (uid, why) in &unknown {
+            let text = format!("error determining status: {why}");
+            self.event(now, uid, "", EventType::Warning, "FailedSync", text);
+        }
         let unknown: BTreeSet<PodUid> = unknown.into_iter().map(|(uid, _)| uid).collect();
         let first = self.listed_at.is_none();
         let mut touched: Vec<PodUid> = Vec::new();
@@ -223,11 +227,25 @@ impl Node {
         }
         entry.learn_report(report, Self::retry_delay);
         entry.advance(report);
+        self.tell_failed_stops(now, report);
+        let Some(entry) = self.pods.get_mut(&report.uid) else { return };
         if entry.stage == Stage::Forgetting && is_forgotten(report) {
             self.runtime.remove(&report.uid);
             return self.bury(now, &report.uid);
         }
         self.drive(now, &report.uid);
+    }
+
+    /// Tells what could not be stopped.
+    fn tell_failed_stops(&mut self, now: Now, report: &WorkReport) {
+        let failed = report.results.iter().filter_map(|(step, result)| match (step, result) {
+            (Step::StopContainers { .. } | Step::StopSandbox(_), StepResult::Failed(reason)) => Some(&reason.message),
+            _ => None,
+        });
+        let texts: Vec<String> = failed.map(|message| format!("error killing pod: {message}")).collect();
+        for text in texts.into_iter().filter(|_| !report.cancelled) {
+            self.event(now, &report.uid, "", EventType::Warning, "FailedKillPod", text);
+        }
     }
 
     fn take_verdict(&mut self, now: Now, verdict: ProbeVerdict) {
