@@ -11,6 +11,7 @@ pub mod images;
 pub mod mirror;
 pub mod mux;
 pub mod node;
+pub mod node_object;
 pub mod plan;
 pub mod qos;
 pub mod spec;
