@@ -8,7 +8,9 @@ use crate::util::cancel::Cancel;
 
 pub mod events;
 pub mod images;
+pub mod lease;
 pub mod leftovers;
+pub mod node_status;
 pub mod pleg;
 pub mod pod_worker;
 pub mod source;

@@ -1,7 +1,6 @@
 //! What the agent knows of its node at the start: names, addresses, the runtime's word, limits.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +11,8 @@ use crate::config::features::is_enabled;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::admit::Limits;
 use crate::core::capacity::{self, MachineResources, NodeResources, Reservations};
+use crate::core::node_object::addresses::{self, HostNetwork};
+use crate::core::node_object::go_architecture;
 use crate::core::qos::{self, CgroupFacts, ResourceList};
 use crate::core::spec::admission::SysctlAllowlist;
 use crate::core::spec::{HandlerFeatures, NodeFacts, SwapBehavior};
@@ -19,8 +20,12 @@ use crate::cri::Client;
 use crate::host::cgroup::{CgroupTree, CgroupVersion};
 use crate::host::error::explain;
 use crate::host::facts::MachineFacts;
+use crate::host::network;
 use crate::util::cancel::Cancel;
 use crate::util::thread::{StackSize, spawn};
+
+/// Time for the resolver to tell what the node's name means.
+const RESOLVER_TIME: Duration = Duration::from_secs(2);
 
 /// How long the start waits for a runtime that is not there yet. Pods wait for it anyway.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -31,29 +36,23 @@ pub(super) fn node_name(flags: &NodeFlags, machine: &MachineFacts) -> String {
     name.trim().to_lowercase()
 }
 
-/// The node's addresses: `--node-ip`, else the one that the default route leaves by.
-pub(super) fn node_ips(flags: &NodeFlags) -> Vec<String> {
-    let given = flags.node_ip.iter().filter(|ip| !ip.is_unspecified());
-    let given: Vec<String> = given.map(ToString::to_string).collect();
-    if !given.is_empty() {
-        return given;
+/// The node's addresses as its pods see them, chosen as the Node object's are. What the node's name means
+/// is asked in a cluster only.
+pub(super) fn node_ips(flags: &NodeFlags, node_name: &str) -> Vec<String> {
+    let named = match flags.kubeconfig {
+        Some(_) => network::resolve(node_name, RESOLVER_TIME),
+        None => Vec::new(),
+    };
+    let network = HostNetwork { own: network::own_addresses(), outgoing: network::outgoing_addresses(), named };
+    let chosen = addresses::choose(&flags.node_ip, node_name, &network).unwrap_or_else(|error| {
+        log::warn!("{error}");
+        flags.node_ip.iter().copied().filter(|ip| !ip.is_unspecified()).collect()
+    });
+    if chosen.is_empty() {
+        // A machine without any network still runs pods.
+        return vec!["127.0.0.1".to_owned()];
     }
-    let six_first = flags.node_ip.first().is_some_and(IpAddr::is_ipv6);
-    let targets = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
-    let found = targets.iter().filter_map(|(from, to)| outgoing_address(from, to));
-    let mut found: Vec<IpAddr> = found.collect();
-    found.sort_by_key(|ip| ip.is_ipv6() != six_first);
-    // A machine without any network still runs pods.
-    let first = found.first().map_or_else(|| "127.0.0.1".to_owned(), ToString::to_string);
-    vec![first]
-}
-
-/// The address that a packet to `to` would carry; connecting a datagram socket sends none.
-fn outgoing_address(from: &str, to: &str) -> Option<IpAddr> {
-    let socket = UdpSocket::bind(from).ok()?;
-    socket.connect(to).ok()?;
-    let ip = socket.local_addr().ok()?.ip();
-    (!ip.is_unspecified() && !ip.is_loopback()).then_some(ip)
+    chosen.iter().map(ToString::to_string).collect()
 }
 
 /// What the agent does to its own process. A machine that forbids it still runs pods.
@@ -200,12 +199,7 @@ pub(super) fn resources(
 
 /// The node's labels: those that every node has, and `--node-labels`.
 fn node_labels(flags: &NodeFlags, node_name: &str) -> BTreeMap<String, String> {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        other => other,
-    };
+    let arch = go_architecture(std::env::consts::ARCH);
     let known = [
         ("kubernetes.io/hostname", node_name),
         ("kubernetes.io/os", "linux"),
@@ -218,6 +212,17 @@ fn node_labels(flags: &NodeFlags, node_name: &str) -> BTreeMap<String, String> {
     given.chain(known).collect()
 }
 
+/// The taints that the node registers with.
+pub(super) fn taints(config: &KubeletConfiguration) -> Vec<Taint> {
+    let taint = |taint: &crate::config::nested::Taint| Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+        effect: taint.effect.clone(),
+        time_added: None,
+    };
+    config.register_with_taints.iter().map(taint).collect()
+}
+
 /// What pods are checked against before they may start.
 pub(super) fn admission(
     config: &KubeletConfiguration,
@@ -228,16 +233,10 @@ pub(super) fn admission(
     allocatable: &ResourceList,
 ) -> anyhow::Result<Limits> {
     let sysctls = SysctlAllowlist::new(&config.allowed_unsafe_sysctls, &machine.kernel).map_err(anyhow::Error::msg)?;
-    let taints = config.register_with_taints.iter().map(|taint| Taint {
-        key: taint.key.clone(),
-        value: Some(taint.value.clone()),
-        effect: taint.effect.clone(),
-        time_added: None,
-    });
     Ok(Limits {
         node_name: node_name.to_owned(),
         labels: node_labels(flags, node_name),
-        taints: taints.collect(),
+        taints: taints(config),
         allocatable: allocatable.clone(),
         sysctls,
         apparmor: machine.apparmor,

@@ -4,6 +4,7 @@
 //! are never stopped by the agent's end: the next start finds them again.
 
 mod adapters;
+mod cluster;
 mod facts;
 
 use std::net::{IpAddr, SocketAddr};
@@ -82,7 +83,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let log_links = log_links(&config.pod_logs_dir);
 
     let node_name = facts::node_name(&flags, &machine);
-    let node_ips = facts::node_ips(&flags);
+    let node_ips = facts::node_ips(&flags, &node_name);
     let image_endpoint = Some(config.image_service_endpoint.as_str()).filter(|e| !e.is_empty());
     let client =
         Client::new(&config.container_runtime_endpoint, image_endpoint, config.runtime_request_timeout.to_std())
@@ -104,10 +105,11 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     if !config.static_pod_url.is_empty() {
         sources.push(SourceKind::Http);
     }
-    if flags.kubeconfig.is_some() {
+    let api = cluster::client(&config, &flags)?;
+    if api.is_some() {
         // Its pods may run here from before: a source that never speaks keeps them from being ended.
         log::warn!(
-            "--kubeconfig: this version talks to no API server; pods that came from it go on and are left alone"
+            "--kubeconfig: this version takes no pods from the API server; those that came from it go on and are left alone"
         );
         sources.push(SourceKind::Api);
     }
@@ -118,7 +120,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     }
 
     let runtime = facts::RuntimeFacts::ask(&client);
-    let allocatable = facts::resources(&config, &flags, &machine, &root_dir).allocatable;
+    let resources = facts::resources(&config, &flags, &machine, &root_dir);
+    let allocatable = resources.allocatable.clone();
     let node_facts =
         facts::node_facts(&config, &machine, &allocatable, &node_name, &node_ips, &root_dir, &cgroups, &runtime);
     let node = Node::new(
@@ -237,12 +240,28 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         let settings = HttpSourceConfig {
             url: config.static_pod_url.clone(),
             headers: config.static_pod_url_header.clone(),
-            node_name,
+            node_name: node_name.clone(),
             frequency: config.http_check_frequency.to_std(),
         };
         let sender = source_sender.clone();
         let send = move |update| drop(sender.send(update));
         Some(HttpSourceHandle::spawn(settings, send).context("start the URL source")?)
+    };
+
+    let in_cluster = match api {
+        Some(api) => {
+            let parts = cluster::NodeParts {
+                config: &config,
+                flags: &flags,
+                machine: &machine,
+                resources: &resources,
+                node_name: &node_name,
+                runtime: client.clone(),
+                relisted: Arc::clone(&relisted),
+            };
+            Some(cluster::Cluster::start(api, parts)?)
+        }
+        None => None,
     };
 
     let checks: Checks = Arc::new([
@@ -274,6 +293,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     drop(health);
     drop(file_source);
     drop(http_source);
+    drop(in_cluster);
     drop(source_sender);
     let _told = stop_sender.send(());
     loop_thread.join();

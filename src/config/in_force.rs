@@ -10,21 +10,21 @@ pub const NOT_IN_FORCE: &[&str] = &[
     "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
     "tlsCurvePreferences", "tlsMinVersion", "rotateCertificates", "serverTLSBootstrap", "authentication",
     "authorization", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist", "eventRecordQPS",
-    "eventBurst", "enableDebuggingHandlers", "enableContentionProfiling", "nodeStatusUpdateFrequency",
-    "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "imageMinimumGCAge", "imageMaximumGCAge",
+    "eventBurst", "enableDebuggingHandlers", "enableContentionProfiling",
+    "imageMinimumGCAge", "imageMaximumGCAge",
     "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "volumeStatsAggPeriod", "kubeletCgroups",
     "systemCgroups", "cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
     "topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "qosReserved", "podCIDR",
-    "nodeStatusMaxImages", "contentType", "kubeAPIQPS", "kubeAPIBurst", "evictionHard", "evictionSoft",
+    "contentType", "evictionHard", "evictionSoft",
     "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
-    "evictionMinimumReclaim", "mergeDefaultEvictionSettings", "enableControllerAttachDetach",
+    "evictionMinimumReclaim", "mergeDefaultEvictionSettings",
     "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap", "containerLogMaxSize", "containerLogMaxFiles",
     "containerLogMaxWorkers", "containerLogMonitorInterval", "configMapAndSecretChangeDetectionStrategy",
     "showHiddenMetricsForVersion", "systemReservedCgroup",
-    "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "providerID", "kernelMemcgNotification",
+    "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "kernelMemcgNotification",
     "enableSystemLogHandler", "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
     "shutdownGracePeriodByPodPriority", "reservedMemory", "enableProfilingHandler", "enableDebugFlagsHandler",
-    "memoryThrottlingFactor", "memoryReservationPolicy", "registerWithTaints", "registerNode", "tracing",
+    "memoryThrottlingFactor", "memoryReservationPolicy", "tracing",
     "localStorageCapacityIsolation", "logging.options",
 ];
 
@@ -39,6 +39,8 @@ pub const IN_FORCE: &[&str] = &[
     "logging.format", "logging.verbosity", "logging.vmodule", "crashLoopBackOff.maxContainerRestartPeriod",
     "seccompDefault", "containerRuntimeEndpoint", "imageServiceEndpoint", "failCgroupV1", "userNamespaces",
     "podsPerCore", "systemReserved", "kubeReserved", "reservedSystemCPUs", "featureGates",
+    "nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "nodeStatusMaxImages",
+    "kubeAPIQPS", "kubeAPIBurst", "providerID", "registerWithTaints", "registerNode", "enableControllerAttachDetach",
 ];
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written
@@ -61,10 +63,8 @@ pub const GATES_IN_FORCE: &[&str] = &[
 
 /// Flags of this node that do nothing yet.
 pub const FLAGS_NOT_IN_FORCE: &[&str] = &[
-    "kubeconfig",
     "bootstrap-kubeconfig",
     "cert-dir",
-    "cloud-provider",
     "lock-file",
     "exit-on-lock-contention",
     "runtime-cgroups",
@@ -147,8 +147,8 @@ mod tests {
         );
         check(
             json!({"port": 5, "evictionSoft": {"a": "b"}}),
-            &["kubeconfig", "config"],
-            Some("port, evictionSoft, --kubeconfig"),
+            &["bootstrap-kubeconfig", "config"],
+            Some("port, evictionSoft, --bootstrap-kubeconfig"),
         );
         check(
             json!({"logging": {"format": "json", "flushFrequency": 1, "options": {"json": {"splitStream": true}}}}),

@@ -68,6 +68,13 @@ impl Client {
         Ok(Self { shared: Arc::new(Shared { runtime, images, timeout }) })
     }
 
+    /// A client on the same connections whose calls take at most `timeout`.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        let Shared { runtime, images, .. } = &*self.shared;
+        Self { shared: Arc::new(Shared { runtime: runtime.clone(), images: images.clone(), timeout }) }
+    }
+
     /// How long a call may take where nothing else is said.
     pub fn timeout(&self) -> Duration {
         self.shared.timeout

@@ -14,6 +14,7 @@ pub mod facts;
 pub mod files;
 pub mod logs;
 pub mod mounts;
+pub mod network;
 pub mod pod_dirs;
 pub mod remove;
 

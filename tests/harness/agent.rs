@@ -39,6 +39,25 @@ impl<'node> Agent<'node> {
 
     /// The same, without waiting.
     pub(crate) fn spawn(node: &'node Node, change: impl FnOnce(&mut Value)) -> Agent<'node> {
+        Agent::spawn_as(node, "node", &[], change)
+    }
+
+    /// Starts the agent as a node of a cluster, with more flags, and waits until it says that it is healthy.
+    pub(crate) fn join(
+        node: &'node Node,
+        name: &str,
+        kubeconfig: &Path,
+        flags: &[&str],
+        change: impl FnOnce(&mut Value),
+    ) -> Agent<'node> {
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let agent = Agent::spawn_as(node, name, &[&[kubeconfig.as_str()], flags].concat(), change);
+        agent.wait_healthy();
+        agent
+    }
+
+    /// Starts the agent under a node name, with more flags.
+    fn spawn_as(node: &'node Node, name: &str, flags: &[&str], change: impl FnOnce(&mut Value)) -> Agent<'node> {
         let healthz = free_port();
         fs::create_dir_all(node.path("manifests")).expect("make the manifest folder");
         let mut config = kubelet_configuration(node, healthz);
@@ -51,7 +70,8 @@ impl<'node> Agent<'node> {
             .arg(node.path("kubelet.json"))
             .arg("--root-dir")
             .arg(node.path("kubelet"))
-            .args(["--hostname-override", "node", "-v", "4"])
+            .args(["--hostname-override", name, "-v", "4"])
+            .args(flags)
             .stdout(log.try_clone().expect("share the log"))
             .stderr(log)
             .spawn()

@@ -151,12 +151,12 @@ impl Drop for Node {
 }
 
 /// The folder of the scripts.
-fn scripts() -> PathBuf {
+pub(super) fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers")
 }
 
 /// Where the scripts keep programs and images (tests/peers/common).
-fn peers() -> PathBuf {
+pub(crate) fn peers() -> PathBuf {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("FERROLET_PEERS").unwrap_or_else(|| {
         let cache = variable("XDG_CACHE_HOME");
@@ -216,7 +216,7 @@ fn subnet(number: u32) -> String {
 
 /// Runs a command to its end and gives what it printed; panics with all it said when it fails.
 #[track_caller]
-fn run(command: &mut Command) -> String {
+pub(super) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|err| panic!("could not start {command:?}: {err}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
@@ -227,7 +227,7 @@ fn run(command: &mut Command) -> String {
 
 /// Prints the last lines of a log, for the output of a test that failed.
 #[allow(clippy::print_stderr, reason = "the test runner shows it with the failure")]
-pub(super) fn show_end_of(log: &Path) {
+pub(crate) fn show_end_of(log: &Path) {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let end = &lines[lines.len().saturating_sub(60)..];

@@ -31,9 +31,12 @@ pub fn kubelet_version() -> String {
     format!("{KUBERNETES_VERSION}+ferrolet.{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// The processor architecture in Go's words, as node labels and images have it.
-pub fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
+/// The operating system, as labels and images have it.
+pub const OPERATING_SYSTEM: &str = "linux";
+
+/// A processor architecture of Rust (`x86_64`) in Go's words (`amd64`), as labels and images have it.
+pub fn go_architecture(rust: &str) -> &str {
+    match rust {
         "x86_64" => "amd64",
         "x86" => "386",
         "aarch64" => "arm64",
@@ -80,6 +83,8 @@ pub struct Machine {
     pub system_uuid: String,
     /// Id of this boot.
     pub boot_id: String,
+    /// Processor architecture in Go's words.
+    pub architecture: String,
     /// Kernel release.
     pub kernel: String,
     /// Name of the operating system.

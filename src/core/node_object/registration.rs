@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{NodeSettings, addresses, architecture};
+use super::{NodeSettings, OPERATING_SYSTEM, addresses};
 use crate::api::meta::ObjectMeta;
 use crate::api::v1::{Node, NodeSpec, Taint};
 
@@ -39,12 +39,13 @@ const FOLLOWED: &[&str] = &[
 
 /// The object to create, without a status.
 pub fn initial(settings: &NodeSettings) -> Node {
+    let architecture = settings.machine.architecture.as_str();
     let own = [
         (HOSTNAME, settings.hostname.as_str()),
-        (OS, std::env::consts::OS),
-        (ARCH, architecture()),
-        (OLD_OS, std::env::consts::OS),
-        (OLD_ARCH, architecture()),
+        (OS, OPERATING_SYSTEM),
+        (ARCH, architecture),
+        (OLD_OS, OPERATING_SYSTEM),
+        (OLD_ARCH, architecture),
     ];
     let mut labels: BTreeMap<String, String> =
         own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -89,9 +90,9 @@ pub fn adopt(existing: &Node, settings: &NodeSettings) -> Node {
 }
 
 /// Puts back what pods are scheduled by, should somebody have taken it away meanwhile.
-pub(super) fn require_labels(node: &mut Node) {
+pub(super) fn require_labels(node: &mut Node, settings: &NodeSettings) {
     let labels = node.metadata.labels.get_or_insert_default();
-    for (key, value) in [(OS, std::env::consts::OS), (ARCH, architecture())] {
+    for (key, value) in [(OS, OPERATING_SYSTEM), (ARCH, settings.machine.architecture.as_str())] {
         if labels.get(key).map(String::as_str) != Some(value) {
             labels.insert(key.to_owned(), value.to_owned());
         }
@@ -116,6 +117,7 @@ pub(super) fn annotate(node: &mut Node, settings: &NodeSettings) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Machine;
     use super::*;
 
     fn settings() -> NodeSettings {
@@ -123,6 +125,7 @@ mod tests {
             name: "n1".to_owned(),
             hostname: "edge".to_owned(),
             controller_attaches: true,
+            machine: Machine { architecture: "arm64".to_owned(), ..Machine::default() },
             ..NodeSettings::default()
         }
     }
@@ -139,10 +142,9 @@ mod tests {
     #[test]
     fn a_plain_node_has_five_labels_and_one_annotation() {
         let node = initial(&settings());
-        let (os, arch) = (std::env::consts::OS, architecture());
         assert_eq!(
             node.metadata.labels.unwrap(),
-            map(&[(HOSTNAME, "edge"), (OS, os), (ARCH, arch), (OLD_OS, os), (OLD_ARCH, arch)])
+            map(&[(HOSTNAME, "edge"), (OS, "linux"), (ARCH, "arm64"), (OLD_OS, "linux"), (OLD_ARCH, "arm64")])
         );
         assert_eq!(node.metadata.annotations.unwrap(), map(&[(CONTROLLER_ATTACHES, "true")]));
         assert_eq!((node.metadata.name.as_deref(), node.spec), (Some("n1"), Some(NodeSpec::default())));
@@ -180,7 +182,7 @@ mod tests {
         };
         let node = adopt(&existing, &settings);
         let labels = node.metadata.labels.clone().unwrap();
-        let expect = [("mine", "1"), (HOSTNAME, "edge"), ("topology.kubernetes.io/zone", "z2"), (ARCH, architecture())];
+        let expect = [("mine", "1"), (HOSTNAME, "edge"), ("topology.kubernetes.io/zone", "z2"), (ARCH, "arm64")];
         for (key, value) in expect {
             assert_eq!(labels.get(key).map(String::as_str), Some(value), "{key}");
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::addresses::{AddressError, HostNetwork, node_addresses};
 use super::conditions::{self, Pressures};
 use super::runtime::RuntimeSeen;
-use super::{NodeSettings, architecture, kubelet_version, registration};
+use super::{NodeSettings, OPERATING_SYSTEM, kubelet_version, registration};
 use crate::api::Quantity;
 use crate::api::moment::Now;
 use crate::api::quantity::Amount;
@@ -45,7 +45,7 @@ pub struct Told {
 /// `present` with this node's status, labels and annotations put right.
 pub fn tell(settings: &NodeSettings, present: &Node, findings: &Findings, now: Now) -> Told {
     let mut node = present.clone();
-    registration::require_labels(&mut node);
+    registration::require_labels(&mut node, settings);
     registration::annotate(&mut node, settings);
     let status = node.status.get_or_insert_default();
 
@@ -97,8 +97,8 @@ fn system_info(info: &mut NodeSystemInfo, settings: &NodeSettings, findings: &Fi
     info.system_uuid.clone_from(&machine.system_uuid);
     info.kernel_version.clone_from(&machine.kernel);
     info.os_image.clone_from(&machine.os_image);
-    info.operating_system = std::env::consts::OS.to_owned();
-    info.architecture = architecture().to_owned();
+    info.operating_system = OPERATING_SYSTEM.to_owned();
+    info.architecture.clone_from(&machine.architecture);
     info.kubelet_version = kubelet_version();
     info.kube_proxy_version = String::new();
     if let Some(version) = findings.runtime.container_runtime_version() {
@@ -131,6 +131,7 @@ mod tests {
                 machine_id: "m".into(),
                 system_uuid: "s".into(),
                 boot_id: "b2".into(),
+                architecture: "riscv64".into(),
                 kernel: "6.1".into(),
                 os_image: "Debian".into(),
                 swap: 0,
@@ -168,7 +169,7 @@ mod tests {
             "capacity": {"cpu": "2", "hugepages-2Mi": "0", "memory": "1024Ki"},
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
             "nodeInfo": {
-                "architecture": architecture(), "bootID": "b2", "containerRuntimeVersion": "cri-o://1.36",
+                "architecture": "riscv64", "bootID": "b2", "containerRuntimeVersion": "cri-o://1.36",
                 "kernelVersion": "6.1", "kubeProxyVersion": "", "kubeletVersion": kubelet_version(), "machineID": "m",
                 "operatingSystem": "linux", "osImage": "Debian", "systemUUID": "s",
             },
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(node["status"].get("declaredFeatures"), None, "what the agent does not do");
         assert_eq!(node["status"]["nodeInfo"]["kubeProxyVersion"], "");
         assert_eq!(node["metadata"]["labels"]["a"], "b");
-        assert_eq!(node["metadata"]["labels"]["kubernetes.io/arch"], architecture());
+        assert_eq!(node["metadata"]["labels"]["kubernetes.io/arch"], "riscv64");
         assert_eq!((told.address_error, told.rebooted_from.as_deref()), (Some(AddressError::None), Some("b1")));
     }
 }
