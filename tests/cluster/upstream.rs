@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::lab::Ground;
 use crate::harness::{
-    Cluster, agent,
+    Cluster, config,
     node::{peers, show_end_of},
 };
 
@@ -123,7 +123,7 @@ fn differences(ferrolet: &Value, upstream: &Value) -> Vec<String> {
 #[test]
 fn the_node_is_told_as_upstream_tells_it() {
     let ground = Ground::new(Cluster::shared());
-    let port = agent::free_port();
+    let port = config::free_port();
     let ferrolet = {
         let _agent = ground.join(&[], |config| config["port"] = port.into());
         ground.wait_ready()
