@@ -46,6 +46,17 @@ pub enum Scope {
     Pod(PodUid),
 }
 
+/// A pod of which PLEG can't tell what it is like now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPod {
+    /// Its uid.
+    pub uid: PodUid,
+    /// What the runtime's list calls it, if no look has reached it yet.
+    pub name: Option<PodName>,
+    /// Why; empty while a look is under way.
+    pub why: String,
+}
+
 /// What PLEG saw: one message per relist or inspection.
 #[derive(Clone, Debug)]
 pub struct Observation {
@@ -57,8 +68,8 @@ pub struct Observation {
     pub changed: Vec<Arc<RuntimePod>>,
     /// Pods that the runtime no longer knows.
     pub gone: Vec<PodUid>,
-    /// Pods whose inspection failed or timed out: their last view stays, and is not fresh.
-    pub unknown: Vec<(PodUid, String)>,
+    /// Pods whose inspection is under way, failed or timed out: their last view stays, and is not fresh.
+    pub unknown: Vec<UnknownPod>,
 }
 
 /// Whether the runtime answers.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::runtime::{RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState, UnixNanos};
-use super::{ContainerId, PodUid, SandboxId};
+use super::{ContainerId, PodName, PodUid, SandboxId};
 
 /// Who answers at the runtime's socket (CRI `VersionResponse`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,6 +140,8 @@ pub enum Life {
 pub struct PodGlimpse {
     /// Pod uid, from the label.
     pub uid: PodUid,
+    /// Namespace and name, if it has a sandbox: those of the metadata.
+    pub name: Option<PodName>,
     /// Its sandboxes in the order of ids.
     pub sandboxes: Vec<(SandboxId, SandboxState)>,
     /// Its containers in the order of ids.

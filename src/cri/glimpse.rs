@@ -16,7 +16,7 @@ use super::proto::{self, runtime_service as rpc};
 use crate::api::labels::POD_UID;
 use crate::api::runtime::SandboxState;
 use crate::api::runtime_info::{Life, PodGlimpse};
-use crate::api::{ContainerId, PodUid, SandboxId};
+use crate::api::{ContainerId, PodName, PodUid, SandboxId};
 use crate::util::cancel::Cancel;
 
 /// One sandbox or container of a list.
@@ -25,6 +25,8 @@ struct Listed {
     id: String,
     state: u64,
     uid: String,
+    /// Namespace and name of the pod, where the metadata tells them.
+    name: Option<PodName>,
 }
 
 /// Field numbers of a listed message. The list itself is field 1 of either answer.
@@ -32,10 +34,12 @@ struct Fields {
     id: u64,
     state: u64,
     labels: u64,
+    /// The pod's name and namespace, if it is a sandbox.
+    metadata: Option<u64>,
 }
 
-const SANDBOX: Fields = Fields { id: 1, state: 3, labels: 5 };
-const CONTAINER: Fields = Fields { id: 1, state: 6, labels: 8 };
+const SANDBOX: Fields = Fields { id: 1, state: 3, labels: 5, metadata: Some(2) };
+const CONTAINER: Fields = Fields { id: 1, state: 6, labels: 8, metadata: None };
 
 impl Client {
     /// Which pods there are, with the states of their sandboxes and containers, in the order of uids.
@@ -67,6 +71,7 @@ fn join(sandboxes: Vec<Listed>, containers: Vec<Listed>) -> Vec<PodGlimpse> {
         }
         let fresh = |uid: &String| PodGlimpse {
             uid: PodUid::from(uid.as_str()),
+            name: None,
             sandboxes: Vec::new(),
             containers: Vec::new(),
         };
@@ -75,7 +80,11 @@ fn join(sandboxes: Vec<Listed>, containers: Vec<Listed>) -> Vec<PodGlimpse> {
     for it in sandboxes {
         // Zero, which is also a missing field, means READY.
         let state = if it.state == 0 { SandboxState::Ready } else { SandboxState::NotReady };
-        pod(it.uid, &mut |pod| pod.sandboxes.push((SandboxId::from(it.id.as_str()), state)));
+        let mut name = it.name;
+        pod(it.uid, &mut |pod| {
+            pod.sandboxes.push((SandboxId::from(it.id.as_str()), state));
+            pod.name = pod.name.take().or_else(|| name.take());
+        });
     }
     for it in containers {
         let life = match it.state {
@@ -123,11 +132,26 @@ fn item(bytes: &[u8], fields: &Fields) -> Result<Listed, String> {
                     found.uid = text(uid)?;
                 }
             }
+            Value::Bytes(bytes) if Some(number) == fields.metadata => found.name = Some(pod_name(bytes)?),
             Value::Number(state) if number == fields.state => found.state = state,
             Value::Bytes(_) | Value::Number(_) | Value::Other => {}
         }
     }
     if found.id.is_empty() { Err("an object without an id".to_owned()) } else { Ok(found) }
+}
+
+/// The pod that a sandbox's metadata names.
+fn pod_name(metadata: &[u8]) -> Result<PodName, String> {
+    let mut found = PodName { namespace: String::new(), name: String::new() };
+    let mut wire = Wire(metadata);
+    while let Some((number, value)) = wire.next()? {
+        match (number, value) {
+            (1, Value::Bytes(name)) => found.name = text(name)?,
+            (3, Value::Bytes(namespace)) => found.namespace = text(namespace)?,
+            _ => {}
+        }
+    }
+    Ok(found)
 }
 
 /// The value of a map entry whose key is the pod uid label.
@@ -232,6 +256,13 @@ mod tests {
         let sandbox = |id: &str, state| proto::PodSandbox {
             id: id.into(),
             state: EnumOrUnknown::from_i32(state),
+            metadata: MessageField::some(proto::PodSandboxMetadata {
+                name: "web".into(),
+                uid: "u".into(),
+                namespace: "prod".into(),
+                attempt: 3,
+                ..Default::default()
+            }),
             labels: [(POD_UID.to_owned(), "u".to_owned())].into(),
             ..Default::default()
         };
@@ -246,6 +277,7 @@ mod tests {
             join(sandboxes, containers),
             [PodGlimpse {
                 uid: "u".into(),
+                name: Some(PodName { namespace: "prod".into(), name: "web".into() }),
                 sandboxes: vec![("s1".into(), SandboxState::NotReady), ("s2".into(), SandboxState::Ready)],
                 containers: vec![
                     ("c1".into(), Life::Running),

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ferrolet::api::PodUid;
 use ferrolet::api::moment::Moment;
 use ferrolet::api::runtime::RuntimePod;
-use ferrolet::msg::{Observation, Scope};
+use ferrolet::api::{PodName, PodUid};
+use ferrolet::msg::{Observation, Scope, UnknownPod};
 
 use super::rng::Rng;
 use super::runtime::Runtime;
@@ -55,12 +55,19 @@ impl Pleg {
             self.look(runtime, uid, now);
         }
         let looked_at = self.looks.keys().chain(&self.queue);
-        let unknown: Vec<_> = looked_at.map(|uid| (uid.clone(), String::new())).collect();
+        let unknown: Vec<_> = looked_at.map(|uid| self.unknown(runtime, uid)).collect();
         let has_news = !gone.is_empty() || !unknown.is_empty();
         let relists = self.quiet.map_or(0, |relists| (relists + 1) % 10);
         let tell = has_news || relists == 0;
         self.quiet = (!has_news).then_some(relists);
         tell.then_some(Observation { started_at: now, scope: Scope::All, changed: Vec::new(), gone, unknown })
+    }
+
+    /// What the list tells of a pod whose look is under way or failed.
+    fn unknown(&self, runtime: &Runtime, uid: &PodUid) -> UnknownPod {
+        let listed = runtime.pods.get(uid).filter(|_| !self.views.contains_key(uid));
+        let name = listed.map(|pod| PodName { namespace: pod.namespace.clone(), name: pod.name.clone() });
+        UnknownPod { uid: uid.clone(), name, why: String::new() }
     }
 
     pub(super) fn look(&mut self, runtime: &Runtime, uid: PodUid, now: Moment) {
@@ -96,7 +103,8 @@ impl Pleg {
                 if let Some((_, again)) = self.views.get_mut(&uid) {
                     *again = true;
                 }
-                seen.unknown.push((uid.clone(), "the look took too long".to_owned()));
+                let pod = self.unknown(runtime, &uid);
+                seen.unknown.push(UnknownPod { why: "the look took too long".to_owned(), ..pod });
             }
             Some(pod) => {
                 if self.views.get(&uid).is_none_or(|(view, _)| **view != pod) {

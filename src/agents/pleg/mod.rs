@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, at, bounded, never, select};
 
-use crate::api::PodUid;
 use crate::api::moment::Moment;
 use crate::api::runtime::{ContainerState, RuntimePod, SandboxState};
 use crate::api::runtime_info::{Life, PodGlimpse};
+use crate::api::{PodName, PodUid};
 use crate::cri::Client;
-use crate::msg::{FromPleg, Observation, PlegCommand, RuntimeHealth, Scope};
+use crate::msg::{FromPleg, Observation, PlegCommand, RuntimeHealth, Scope, UnknownPod};
 use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
@@ -97,6 +97,7 @@ impl PlegHandle {
                 relisted,
                 stop: token,
                 views: BTreeMap::new(),
+                names: BTreeMap::new(),
                 looks: BTreeMap::new(),
                 queue: VecDeque::new(),
                 results_sender,
@@ -184,6 +185,8 @@ struct PlegActor {
     relisted: Arc<Heartbeat>,
     stop: Cancel,
     views: BTreeMap<PodUid, View>,
+    /// What the newest list calls the pods that no look has reached yet.
+    names: BTreeMap<PodUid, PodName>,
     looks: BTreeMap<PodUid, Look>,
     /// Pods that wait for a free look; each at most once.
     queue: VecDeque<PodUid>,
@@ -287,8 +290,12 @@ impl PlegActor {
         };
         self.relisted.beat(ended_at);
         self.tell_health(RuntimeHealth::Up);
+        self.names.clear();
         let listed = pods.into_iter().map(|pod| {
             let fingerprint = fingerprint_of_glimpse(&pod);
+            if let Some(name) = pod.name.filter(|_| !self.views.contains_key(&pod.uid)) {
+                self.names.insert(pod.uid.clone(), name);
+            }
             (pod.uid, fingerprint)
         });
         let listed: BTreeMap<PodUid, u64> = listed.collect();
@@ -308,7 +315,7 @@ impl PlegActor {
         // Those that found no thread before.
         self.start_looks();
         let looked_at = self.looks.keys().chain(&self.queue).cloned();
-        let unknown: Vec<_> = looked_at.map(|uid| (uid, String::new())).collect();
+        let unknown: Vec<_> = looked_at.map(|uid| self.unknown(uid, String::new())).collect();
         let (tell, told) = self.told.next(!gone.is_empty() || !unknown.is_empty());
         self.told = told;
         if tell {
@@ -393,7 +400,9 @@ impl PlegActor {
                 if let Some(view) = self.views.get_mut(&uid) {
                     view.fingerprint = 0;
                 }
-                observation.unknown.push((uid.clone(), why));
+                observation.unknown.push(self.unknown(uid.clone(), why));
+                // Of one that nobody has seen yet nobody asks: another look comes soon, events or not.
+                self.relist_at = self.relist_at.min(clock::moment() + self.settings.relist);
             }
         }
         self.send(observation);
@@ -402,6 +411,10 @@ impl PlegActor {
         } else {
             self.start_looks();
         }
+    }
+
+    fn unknown(&self, uid: PodUid, why: String) -> UnknownPod {
+        UnknownPod { name: self.names.get(&uid).filter(|_| !self.views.contains_key(&uid)).cloned(), uid, why }
     }
 
     fn send(&self, observation: Observation) {

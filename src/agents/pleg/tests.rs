@@ -54,6 +54,7 @@ fn of_quiet_relists_the_loop_hears_the_first_and_then_every_tenth() {
 fn quickly(state: SandboxState, sandboxes: &[&str], life: Life, containers: &[&str]) -> u64 {
     fingerprint_of_glimpse(&PodGlimpse {
         uid: "u".into(),
+        name: None,
         sandboxes: sandboxes.iter().map(|id| ((*id).into(), state)).collect(),
         containers: containers.iter().map(|id| ((*id).into(), life)).collect(),
     })

@@ -74,11 +74,18 @@ impl Node {
         if !self.unseen.is_empty() {
             return self.wait(uid, "a first look at the pods that the container runtime has");
         }
+        if self.strangers.contains_key(uid) {
+            return self.wait(uid, "a look at what the container runtime has of it");
+        }
         // It was deleted before it began, or ended in an earlier life of this agent: it needs no turn.
         if let Some(cause) = ends_already {
             return self.set_stage(uid, Stage::Ending { cause, deadline });
         }
         let name = entry.name.clone();
+        if let Some((other, _)) = self.strangers.iter().find(|(_, stranger)| **stranger == name) {
+            let text = format!("a look at the pod of this name that the container runtime has (uid {other})");
+            return self.wait(uid, &text);
+        }
         let elder = self.pods.values().find(|e| e.name == name && e.uid != *uid && e.stage != Stage::Queued);
         let unadopted = self.runtime.iter().find(|(other, seen)| {
             *other != uid

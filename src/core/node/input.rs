@@ -8,12 +8,13 @@ use super::{Effect, Input, Node, Seen};
 use crate::api::PodUid;
 use crate::api::moment::Now;
 use crate::api::pod::is_static;
+use crate::api::runtime::RuntimePod;
 use crate::api::v1::Pod;
 use crate::core::mux::Change;
 use crate::core::spec::CONTAINER_CONFIG_ERROR;
 use crate::msg::{
     EventType, Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step, StepResult,
-    StopReason, WorkReport,
+    StopReason, UnknownPod, WorkReport,
 };
 
 impl Node {
@@ -112,11 +113,13 @@ impl Node {
 
     fn take_observation(&mut self, now: Now, observation: Observation) {
         let Observation { started_at, scope, changed, gone, unknown } = observation;
-        for (uid, why) in &unknown {
+        // One that is being looked at has no trouble yet.
+        for UnknownPod { uid, why, .. } in unknown.iter().filter(|pod| !pod.why.is_empty()) {
             let text = format!("error determining status: {why}");
             self.event(now, uid, "", EventType::Warning, "FailedSync", text);
         }
-        let unknown: BTreeSet<PodUid> = unknown.into_iter().map(|(uid, _)| uid).collect();
+        let met = self.meet_strangers(&scope, &changed, &gone, &unknown);
+        let unknown: BTreeSet<PodUid> = unknown.into_iter().map(|pod| pod.uid).collect();
         let first = self.listed_at.is_none();
         let mut touched: Vec<PodUid> = Vec::new();
         if scope == Scope::All {
@@ -184,7 +187,7 @@ impl Node {
                 touched.extend(more);
             }
         }
-        if had_unseen && self.unseen.is_empty() {
+        if self.unseen.is_empty() && (had_unseen || met) {
             let queued = self.pods.values().filter(|e| e.stage == Stage::Queued && !touched.contains(&e.uid));
             let queued: Vec<PodUid> = queued.map(|e| e.uid.clone()).collect();
             touched.extend(queued);
@@ -196,6 +199,31 @@ impl Node {
             }
         }
         self.adopt_unwanted(now);
+    }
+
+    /// Keeps account of the pods that the runtime has and no look has reached. Whether there are fewer now.
+    fn meet_strangers(
+        &mut self,
+        scope: &Scope,
+        changed: &[Arc<RuntimePod>],
+        gone: &[PodUid],
+        unknown: &[UnknownPod],
+    ) -> bool {
+        let before = self.strangers.clone();
+        match scope {
+            // A full list names all that are left.
+            Scope::All => self.strangers.clear(),
+            Scope::Pod(uid) => {
+                self.strangers.remove(uid);
+            }
+        }
+        let new = unknown.iter().filter(|pod| !self.runtime.contains_key(&pod.uid));
+        let new = new.filter_map(|pod| Some((pod.uid.clone(), pod.name.clone()?)));
+        self.strangers.extend(new);
+        for uid in changed.iter().filter_map(|pod| pod.uid.as_ref()).chain(gone) {
+            self.strangers.remove(uid);
+        }
+        before.keys().any(|uid| !self.strangers.contains_key(uid))
     }
 
     fn take_health(&mut self, now: Now, health: RuntimeHealth) {
@@ -302,8 +330,9 @@ impl Node {
         unwanted.extend(self.records.keys().cloned());
         unwanted.extend(self.leftovers.iter().cloned());
         // Of one that no look has reached it is not known whether it runs.
-        unwanted.retain(|uid| !self.unseen.contains(uid));
-        self.leftovers.retain(|uid| self.unseen.contains(uid));
+        let is_unseen = |uid: &PodUid| self.unseen.contains(uid) || self.strangers.contains_key(uid);
+        unwanted.retain(|uid| !is_unseen(uid));
+        self.leftovers.retain(is_unseen);
         unwanted.sort();
         unwanted.dedup();
         for uid in unwanted {

@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::PodUid;
 use crate::api::moment::{Moment, Now};
 use crate::api::record::PodRecord;
 use crate::api::runtime::RuntimePod;
+use crate::api::{PodName, PodUid};
 use crate::core::backoff::BackoffLimits;
 use crate::core::mux::Mux;
 use crate::core::status::RestartAll;
@@ -131,6 +131,9 @@ pub struct Node {
     /// Pods that the first full list named and no look has reached yet: not even their names are known.
     /// A look ends within PLEG's limit, well or badly, so this holds nobody up for long.
     unseen: BTreeSet<PodUid>,
+    /// Pods that the runtime has and that could not be looked at since this agent began, by what the list
+    /// calls them: none of the same name begins beside them.
+    strangers: BTreeMap<PodUid, PodName>,
     /// Records of pods that have no entry yet.
     records: BTreeMap<PodUid, PodRecord>,
     /// Pods with folders or cgroups that have no entry yet.
@@ -156,6 +159,7 @@ impl Node {
             listed_at: None,
             uncertain: BTreeSet::new(),
             unseen: BTreeSet::new(),
+            strangers: BTreeMap::new(),
             records: records.into_iter().map(|r| (r.uid.clone(), r)).collect(),
             leftovers: BTreeSet::new(),
             health: RuntimeHealth::Up,

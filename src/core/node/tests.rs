@@ -10,7 +10,7 @@ use crate::api::SandboxId;
 use crate::api::quantity::{Amount, Format};
 use crate::api::runtime::{RuntimeSandbox, SandboxState};
 use crate::api::v1::Pod;
-use crate::msg::{Scope, Step, StepResult};
+use crate::msg::{Scope, Step, StepResult, UnknownPod};
 
 mod deletion;
 
@@ -103,10 +103,32 @@ impl Story {
         self.tell(Input::Source(SourceUpdate { source: self.source, pods: pods.to_vec(), problems: Vec::new() }))
     }
 
+    /// A look; unknown are `uid` or `uid=name`.
     fn see(&mut self, scope: Scope, changed: Vec<Arc<RuntimePod>>, unknown: &[&str]) -> String {
         let started_at = Moment::from_boot(Duration::from_secs(self.seconds + 1));
-        let unknown = unknown.iter().map(|uid| (PodUid::from(*uid), String::new())).collect();
+        let unknown = unknown.iter().map(|text| {
+            let (uid, name) = text.split_once('=').map_or((*text, None), |(uid, name)| (uid, Some(name)));
+            let name = name.map(|name| PodName { namespace: "ns".to_owned(), name: name.to_owned() });
+            UnknownPod { uid: PodUid::from(uid), name, why: String::new() }
+        });
+        let unknown = unknown.collect();
         self.tell(Input::Observed(Observation { started_at, scope, changed, gone: Vec::new(), unknown }))
+    }
+
+    /// A full list that finds only this.
+    fn list(&mut self, unknown: &[&str]) -> String {
+        self.see(Scope::All, Vec::new(), unknown)
+    }
+
+    /// A look at one pod ends badly.
+    fn fail_to_see(&mut self, uid: &str, unknown: &str) -> String {
+        self.see(Scope::Pod(uid.into()), Vec::new(), &[unknown])
+    }
+
+    /// What a pod waits for.
+    fn waits(&mut self, uid: &str) -> String {
+        let now = Now { mono: self.mono(), wall: 0 };
+        self.node.pod_view(now, &uid.into()).map(|view| view.waits_for.clone()).unwrap_or_default()
     }
 
     /// The newest work ends; every step went like this.
@@ -228,4 +250,40 @@ fn volumes_are_looked_at_again_when_what_they_show_changes() {
     assert_eq!(look(&mut story), "work a");
     story.report(&StepResult::Done);
     assert_eq!(look(&mut story), "");
+}
+
+#[test]
+fn a_pod_waits_for_a_look_at_one_of_its_name_and_for_no_other() {
+    let mut story = Story::new();
+    story.source(&[pod("new", "a", "i:1", None), pod("b", "b", "i:1", None)]);
+    assert_eq!(story.list(&["old=a", "far=c"]), "");
+    assert_eq!(story.fail_to_see("far", "far=c"), "");
+    // The one whose first look failed still has a name, and only that name is held back.
+    assert_eq!(story.fail_to_see("old", "old=a"), "record b, work b");
+    assert_eq!(story.waits("new"), "waits for a look at the pod of this name that the container runtime has (uid old)");
+    // Nothing is removed of it on the word of a record or of a folder while nobody knows whether it runs.
+    assert_eq!(story.tell(Input::Leftovers(vec!["old".into()])), "");
+    assert_eq!(story.list(&["old=a", "far=c"]), "");
+    let seen = story.see(Scope::Pod("old".into()), vec![a_sandbox("old", "a")], &[]);
+    assert_eq!(seen, "record old, work old");
+    assert_eq!(story.waits("new"), "waits for the earlier pod of this name (uid old) to be gone");
+}
+
+#[test]
+fn a_pod_that_went_unseen_holds_nobody_back() {
+    let mut story = Story::new();
+    story.source(&[pod("new", "a", "i:1", None)]);
+    story.list(&["old=a"]);
+    assert_eq!(story.fail_to_see("old", "old=a"), "");
+    assert_eq!(story.list(&[]), "record new, work new");
+}
+
+#[test]
+fn a_pod_whose_own_first_look_failed_waits_for_the_next_one() {
+    let mut story = Story::new();
+    story.source(&[pod("a", "a", "i:1", None)]);
+    story.list(&["a=a"]);
+    assert_eq!(story.fail_to_see("a", "a=a"), "");
+    assert_eq!(story.waits("a"), "waits for a look at what the container runtime has of it");
+    assert_eq!(story.see(Scope::Pod("a".into()), vec![a_sandbox("a", "a")], &[]), "record a, work a");
 }
