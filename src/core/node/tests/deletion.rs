@@ -260,7 +260,10 @@ fn a_deadline_that_comes_later_counts_from_the_start() {
     let mut story = Story::with_running_pod(&api_pod("u", json!({})));
     story.source(&[api_pod("u", json!({"spec": {"activeDeadlineSeconds": 1000}}))]);
     assert_eq!(story.life("u"), Some(Life::Active));
-    assert_eq!(story.source(&[api_pod("u", json!({"spec": {"activeDeadlineSeconds": 1}}))]), "record u, work u");
+    assert_eq!(
+        story.source(&[api_pod("u", json!({"spec": {"activeDeadlineSeconds": 1}}))]),
+        "tell a DeadlineExceeded, record u, work u"
+    );
     assert_eq!(story.life("u"), Some(Life::Ending));
 }
 
