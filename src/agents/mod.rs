@@ -6,6 +6,7 @@ use crate::api::PodUid;
 use crate::core::images::{ImageError, ImageEvent, PullRequest, PulledImage};
 use crate::util::cancel::Cancel;
 
+pub mod certs;
 pub mod events;
 pub mod images;
 pub mod lease;

@@ -1,27 +1,25 @@
 //! The part of the node that lives in a cluster: its client, and every thread that speaks to the API server.
 //!
 //! On the main thread, at start and end. Without --kubeconfig none of this exists. It decides nothing: it
-//! reads the kubeconfig, joins the threads with the rest of the house, and ends them in order.
+//! joins the threads with the rest of the house, and ends them in order.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow};
-use crossbeam_channel::bounded;
+use anyhow::Context;
+use crossbeam_channel::{Sender, bounded};
 
+use super::join::Joined;
+use crate::agents::certs::CertsHandle;
 use crate::agents::lease::{LeaseConfig, LeaseHandle};
 use crate::agents::node_status::{NodeObject, NodeStatusConfig, NodeStatusHandle, NodeStatusParts};
-use crate::config::yaml::{Limits, yaml_to_json};
+use crate::agents::source::api::ApiSourceHandle;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::capacity::{self, NodeResources};
 use crate::core::node_object::{Machine, NodeSettings, go_architecture, registration};
 use crate::host::facts::MachineFacts;
-use crate::kube::{Access, ApiClient, RateLimit, kubeconfig};
-use crate::util::fs::read_bounded;
+use crate::kube::ApiClient;
+use crate::msg::SourceUpdate;
 use crate::util::heartbeat::Heartbeat;
-
-/// Largest kubeconfig.
-const MAX_KUBECONFIG: u64 = 4 << 20;
 
 /// What the node is made of.
 pub(super) struct NodeParts<'a> {
@@ -39,12 +37,16 @@ pub(super) struct NodeParts<'a> {
     pub(super) runtime: crate::cri::Client,
     /// Moves when all containers were listed.
     pub(super) relisted: Arc<Heartbeat>,
+    /// Takes the pods that the API server binds to the node.
+    pub(super) sources: Sender<SourceUpdate>,
 }
 
 /// The threads of a node in a cluster. Dropping it ends them.
 pub(super) struct Cluster {
     // Its end breaks every connection, so that no thread waits for an answer: before the threads.
     _client: Client,
+    _source: ApiSourceHandle,
+    _certs: Option<CertsHandle>,
     _lease: LeaseHandle,
     _node: NodeStatusHandle,
 }
@@ -63,8 +65,10 @@ impl Cluster {
     ///
     /// # Errors
     /// The kernel has no thread left.
-    pub(super) fn start(client: ApiClient, parts: NodeParts<'_>) -> anyhow::Result<Self> {
-        let NodeParts { config, flags, machine, resources, node_name, runtime, relisted } = parts;
+    pub(super) fn start(joined: Joined, parts: NodeParts<'_>) -> anyhow::Result<Self> {
+        let Joined { client, certs } = joined;
+        let NodeParts { config, flags, machine, resources, node_name, runtime, relisted, sources } = parts;
+        let certs = certs.map(CertsHandle::start).transpose().context("start the care for certificates")?;
         let settings = node_settings(config, flags, machine, resources, node_name);
         let object = Arc::new(NodeObject::new(registration::initial(&settings)));
         let (registered, wait_for_node) = bounded(1);
@@ -92,38 +96,11 @@ impl Cluster {
             Box::new(|news: crate::agents::node_status::NodeNews| log::info!("{}: {}", news.reason, news.message));
         let parts = NodeStatusParts { api: client.clone(), runtime, relisted, object, registered, news };
         let node = NodeStatusHandle::start(node, parts).context("start the node's status")?;
-        Ok(Self { _client: Client(client), _lease: lease, _node: node })
+        // Disconnected: the agent ends.
+        let send = move |update| drop(sources.send(update));
+        let source = ApiSourceHandle::spawn(client.clone(), node_name, send).context("start the API source")?;
+        Ok(Self { _client: Client(client), _source: source, _certs: certs, _lease: lease, _node: node })
     }
-}
-
-/// The client that --kubeconfig asks for, if it does. Nothing is sent yet.
-///
-/// # Errors
-/// The kubeconfig cannot be read or used.
-pub(super) fn client(config: &KubeletConfiguration, flags: &NodeFlags) -> anyhow::Result<Option<ApiClient>> {
-    let Some(file) = &flags.kubeconfig else { return Ok(None) };
-    let access = access(file).context("--kubeconfig")?;
-    for warning in &access.warnings {
-        log::warn!("{}: {warning}", file.display());
-    }
-    log::info!("the API server is {}", access.server());
-    let limit = RateLimit {
-        per_second: f64::from(config.kube_api_qps),
-        burst: u32::try_from(config.kube_api_burst).unwrap_or(0),
-    };
-    Ok(Some(ApiClient::new(access, &user_agent(), limit)))
-}
-
-/// Reads a kubeconfig.
-fn access(file: &Path) -> anyhow::Result<Access> {
-    let text = read_bounded(file, MAX_KUBECONFIG)?;
-    let document = yaml_to_json(&text, &Limits::default()).map_err(|error| anyhow!("{}: {error}", file.display()))?;
-    Ok(kubeconfig::read(document.value, file, None)?)
-}
-
-/// Who asks, in the form of the clients of Kubernetes.
-fn user_agent() -> String {
-    format!("ferrolet/{} (linux/{})", env!("CARGO_PKG_VERSION"), go_architecture(std::env::consts::ARCH))
 }
 
 fn node_settings(

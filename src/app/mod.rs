@@ -6,6 +6,7 @@
 mod adapters;
 mod cluster;
 mod facts;
+mod join;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -105,17 +106,13 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     if !config.static_pod_url.is_empty() {
         sources.push(SourceKind::Http);
     }
-    let api = cluster::client(&config, &flags)?;
-    if api.is_some() {
-        // Its pods may run here from before: a source that never speaks keeps them from being ended.
-        log::warn!(
-            "--kubeconfig: this version takes no pods from the API server; those that came from it go on and are left alone"
-        );
+    let joined = join::join(&config, &flags, &node_name)?;
+    if joined.is_some() {
         sources.push(SourceKind::Api);
     }
     if sources.is_empty() {
         log::warn!(
-            "there is no source of pods, so none is started and none is ended: set staticPodPath or staticPodURL"
+            "there is no source of pods, so none is started and none is ended: set --kubeconfig, staticPodPath or staticPodURL"
         );
     }
 
@@ -248,8 +245,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         Some(HttpSourceHandle::spawn(settings, send).context("start the URL source")?)
     };
 
-    let in_cluster = match api {
-        Some(api) => {
+    let in_cluster = match joined {
+        Some(joined) => {
             let parts = cluster::NodeParts {
                 config: &config,
                 flags: &flags,
@@ -258,8 +255,9 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
                 node_name: &node_name,
                 runtime: client.clone(),
                 relisted: Arc::clone(&relisted),
+                sources: source_sender.clone(),
             };
-            Some(cluster::Cluster::start(api, parts)?)
+            Some(cluster::Cluster::start(joined, parts)?)
         }
         None => None,
     };

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 #[rustfmt::skip]
 pub const NOT_IN_FORCE: &[&str] = &[
     "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
-    "tlsCurvePreferences", "tlsMinVersion", "rotateCertificates", "serverTLSBootstrap", "authentication",
+    "tlsCurvePreferences", "tlsMinVersion", "serverTLSBootstrap", "authentication",
     "authorization", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist", "eventRecordQPS",
     "eventBurst", "enableDebuggingHandlers", "enableContentionProfiling",
     "imageMinimumGCAge", "imageMaximumGCAge",
@@ -40,7 +40,7 @@ pub const IN_FORCE: &[&str] = &[
     "seccompDefault", "containerRuntimeEndpoint", "imageServiceEndpoint", "failCgroupV1", "userNamespaces",
     "podsPerCore", "systemReserved", "kubeReserved", "reservedSystemCPUs", "featureGates",
     "nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "nodeStatusMaxImages",
-    "kubeAPIQPS", "kubeAPIBurst", "providerID", "registerWithTaints", "registerNode", "enableControllerAttachDetach",
+    "kubeAPIQPS", "kubeAPIBurst", "rotateCertificates", "providerID", "registerWithTaints", "registerNode", "enableControllerAttachDetach",
 ];
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written
@@ -63,8 +63,6 @@ pub const GATES_IN_FORCE: &[&str] = &[
 
 /// Flags of this node that do nothing yet.
 pub const FLAGS_NOT_IN_FORCE: &[&str] = &[
-    "bootstrap-kubeconfig",
-    "cert-dir",
     "lock-file",
     "exit-on-lock-contention",
     "runtime-cgroups",
@@ -147,8 +145,8 @@ mod tests {
         );
         check(
             json!({"port": 5, "evictionSoft": {"a": "b"}}),
-            &["bootstrap-kubeconfig", "config"],
-            Some("port, evictionSoft, --bootstrap-kubeconfig"),
+            &["lock-file", "config"],
+            Some("port, evictionSoft, --lock-file"),
         );
         check(
             json!({"logging": {"format": "json", "flushFrequency": 1, "options": {"json": {"splitStream": true}}}}),

@@ -260,8 +260,8 @@ fn what_is_not_in_force_is_named_once() {
         &["accepted but not yet in force in this version: port, evictionSoft, evictionSoftGracePeriod"],
     );
     let node = Node::new(&[]);
-    let loaded = node.load(&["--bootstrap-kubeconfig=/x", "--hostname-override=a"]).unwrap();
-    assert_eq!(loaded.warnings, ["accepted but not yet in force in this version: --bootstrap-kubeconfig"]);
+    let loaded = node.load(&["--lock-file=/x", "--hostname-override=a"]).unwrap();
+    assert_eq!(loaded.warnings, ["accepted but not yet in force in this version: --lock-file"]);
 }
 
 #[test]

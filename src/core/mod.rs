@@ -5,6 +5,7 @@
 pub mod admit;
 pub mod backoff;
 pub mod capacity;
+pub mod certs;
 pub mod defaults;
 pub mod event_fold;
 pub mod images;

@@ -6,22 +6,21 @@
 //! It decides nothing about objects and retries only where the server asks for it.
 
 use std::fmt;
-use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
-use ureq::{Agent, Body, RequestBuilder};
+use ureq::{Agent, Body};
 
 use super::credentials::{Credentials, Current};
 use super::dialer::Dialer;
 use super::error::{ApiError, Status};
+use super::exchange::{Failure, Guard, Timeouts, decode, read_body, retry_after, transmit};
 use super::kubeconfig::Access;
 use super::limiter::Limiter;
-use super::{paths, tls};
+use super::tls;
 use crate::api::meta::DeleteOptions;
 use crate::util::cancel::Cancel;
 use crate::util::clock;
@@ -90,7 +89,7 @@ pub enum ContentType {
 }
 
 impl ContentType {
-    const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Patch(PatchType::Strategic) => "application/strategic-merge-patch+json",
@@ -105,7 +104,7 @@ impl ContentType {
 pub struct Call {
     /// Method.
     pub method: Method,
-    /// Path from the root, escaped: see [`paths`].
+    /// Path from the root, escaped: see [`super::paths`].
     pub path: String,
     /// Query, not escaped.
     pub query: Vec<(String, String)>,
@@ -175,6 +174,8 @@ pub(super) struct Shared {
     limit: RateLimit,
     /// Set at the agent's end.
     pub(super) stop: Cancel,
+    /// Whose connections go at the agent's end.
+    lanes: Mutex<Vec<Weak<Lane>>>,
 }
 
 /// Connections and limit of one client.
@@ -182,6 +183,16 @@ struct Lane {
     /// The generation of the credentials that it was made with, and the HTTP library's agent.
     agent: Mutex<Option<(u64, Agent)>>,
     limiter: Mutex<Limiter>,
+    use_of: Use,
+}
+
+/// What a lane is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Many calls.
+    Calls,
+    /// One long answer, which its reader may break off: nothing is tried twice behind the reader's back.
+    OneAnswer,
 }
 
 impl fmt::Debug for ApiClient {
@@ -198,21 +209,22 @@ impl ApiClient {
             user_agent: user_agent.to_owned(),
             limit,
             stop: Cancel::new(),
+            lanes: Mutex::default(),
         });
-        let lane = Arc::new(Lane::new(limit));
-        Self { shared, lane }
+        Self { lane: shared.lane(Limiter::new(limit.per_second, limit.burst), Use::Calls), shared }
     }
 
     /// A client with the same credentials, and connections and a limit of requests of its own.
     #[must_use]
     pub fn separate(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), lane: Arc::new(Lane::new(self.shared.limit)) }
+        self.separate_at(self.shared.limit)
     }
 
     /// As [`Self::separate`], with another limit.
     #[must_use]
     pub fn separate_at(&self, limit: RateLimit) -> Self {
-        Self { shared: Arc::clone(&self.shared), lane: Arc::new(Lane::new(limit)) }
+        let limiter = Limiter::new(limit.per_second, limit.burst);
+        Self { shared: Arc::clone(&self.shared), lane: self.shared.lane(limiter, Use::Calls) }
     }
 
     /// The server's address, for people.
@@ -229,6 +241,10 @@ impl ApiClient {
     /// once, as does every later call. For the end of the agent.
     pub fn shut_down(&self) {
         self.shared.stop.cancel();
+        let lanes = std::mem::take(&mut *self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        for agent in lanes.iter().filter_map(Weak::upgrade).filter_map(|lane| lane.current_agent()) {
+            agent.shutdown();
+        }
     }
 
     /// Makes one request and waits for its answer.
@@ -301,16 +317,17 @@ impl ApiClient {
     /// Sends a request, again where the server asks for patience, and gives the head of an answer that says yes.
     pub(super) fn send(&self, call: &Call, until: Instant, timeouts: &Timeouts) -> Result<Response<Body>, ApiError> {
         let (method, path) = (call.method.as_str(), call.path.as_str());
+        let may_retry = self.lane.use_of == Use::Calls;
         let mut retries = 0;
         let mut is_second_login = false;
         loop {
             self.wait_for_turn(method, path, until)?;
             let failed = |message| ApiError::Credentials { method, path: path.to_owned(), message };
-            let current = self.shared.credentials.current().map_err(failed)?;
+            let current = self.shared.credentials.current(&self.shared.stop).map_err(failed)?;
             let agent = self.lane.agent(&current, &self.shared).map_err(failed)?;
             let sent = {
                 let _guard = Guard::of(&self.shared.stop, Some(agent.clone()));
-                transmit(&agent, call, &self.shared, current.authorization.as_deref(), timeouts)
+                transmit(&agent, call, self.shared.credentials.access(), current.authorization.as_deref(), timeouts)
             };
             let mut response = match sent {
                 Ok(response) => response,
@@ -320,8 +337,8 @@ impl ApiClient {
                 Err(error) => {
                     let error = Failure::Http(error).explain(method, path, call.deadline);
                     // The server may have hung up on an idle connection just as it was used again.
-                    let is_stale =
-                        matches!(error, ApiError::Connection { .. }) && call.method == Method::Get && retries == 0;
+                    let is_first_get = may_retry && call.method == Method::Get && retries == 0;
+                    let is_stale = is_first_get && matches!(error, ApiError::Connection { .. });
                     self.lane.after(&error);
                     if is_stale && Instant::now() < until {
                         retries += 1;
@@ -337,16 +354,19 @@ impl ApiClient {
             let retry_after = retry_after(&response);
             let body = read_body(&mut response, MAX_STATUS).unwrap_or_default();
             let status = Status::read(code, retry_after, &body);
-            if code == 401 && !is_second_login {
+            if code == 401 && !may_retry {
+                self.shared.credentials.look_again();
+            }
+            if code == 401 && may_retry && !is_second_login {
                 is_second_login = true;
                 self.shared.credentials.look_again();
-                let renewed = self.shared.credentials.current().map_err(failed)?;
+                let renewed = self.shared.credentials.current(&self.shared.stop).map_err(failed)?;
                 if renewed.authorization != current.authorization || renewed.generation != current.generation {
                     continue;
                 }
             }
             // As the clients of Kubernetes do: only where the server names a time in the header.
-            let wait = retry_after.filter(|_| (code == 429 || code >= 500) && retries < MAX_RETRIES);
+            let wait = retry_after.filter(|_| may_retry && (code == 429 || code >= 500) && retries < MAX_RETRIES);
             if let Some(wait) = wait.filter(|wait| Instant::now() + *wait < until) {
                 retries += 1;
                 if self.shared.stop.wait(wait) {
@@ -370,17 +390,14 @@ impl ApiClient {
         if stopped { Err(ApiError::Cancelled { method, path: path.to_owned() }) } else { Ok(()) }
     }
 
-    /// An agent with a connection of its own, for one long answer.
+    /// A client with a connection of its own, for one long answer.
     pub(super) fn single_use(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            lane: Arc::new(Lane { agent: Mutex::new(None), limiter: Mutex::new(Limiter::new(-1.0, 1)) }),
-        }
+        Self { shared: Arc::clone(&self.shared), lane: self.shared.lane(Limiter::new(-1.0, 1), Use::OneAnswer) }
     }
 
     /// Makes the agent, so that it can be broken while it connects.
     pub(super) fn prepare(&self) -> Result<(), String> {
-        let current = self.shared.credentials.current()?;
+        let current = self.shared.credentials.current(&self.shared.stop)?;
         self.lane.agent(&current, &self.shared).map(drop)
     }
 
@@ -395,11 +412,17 @@ impl ApiClient {
     }
 }
 
-impl Lane {
-    fn new(limit: RateLimit) -> Self {
-        Self { agent: Mutex::new(None), limiter: Mutex::new(Limiter::new(limit.per_second, limit.burst)) }
+impl Shared {
+    fn lane(&self, limiter: Limiter, use_of: Use) -> Arc<Lane> {
+        let lane = Arc::new(Lane { agent: Mutex::new(None), limiter: Mutex::new(limiter), use_of });
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|lane| lane.strong_count() > 0);
+        lanes.push(Arc::downgrade(&lane));
+        lane
     }
+}
 
+impl Lane {
     /// The agent for these credentials: the one at hand, or a new one.
     fn agent(&self, current: &Current, shared: &Shared) -> Result<Agent, String> {
         let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -420,7 +443,7 @@ impl Lane {
 
     /// Where one connection is dead the idle ones are not trusted either.
     fn after(&self, error: &ApiError) {
-        if error.is_of_the_connection() {
+        if self.use_of == Use::Calls && error.is_of_the_connection() {
             *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
@@ -450,169 +473,6 @@ fn new_agent(current: &Current, shared: &Shared) -> Result<Agent, String> {
         .proxy(None);
     let config = if access.gzip { config } else { config.accept_encoding(ureq::config::AutoHeaderValue::None) };
     Ok(Agent::with_parts(config.build(), dialer.clone(), dialer))
-}
-
-/// What bounds a request.
-pub(super) enum Timeouts {
-    /// All of it, body included.
-    Within(Instant),
-    /// The head of the answer, and then each read of the body.
-    Stream { head: Duration, silence: Duration },
-}
-
-fn transmit(
-    agent: &Agent,
-    call: &Call,
-    shared: &Shared,
-    authorization: Option<&str>,
-    timeouts: &Timeouts,
-) -> Result<Response<Body>, ureq::Error> {
-    let access = shared.credentials.access();
-    let query = paths::query(call.query.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    let url = format!("{}{}{}{query}", access.origin, access.prefix, call.path);
-    let body = call.body.as_ref().map(|(_, bytes)| bytes.as_slice());
-    let dress = Dress { authorization, content: call.body.as_ref().map(|(content, _)| *content), timeouts };
-    match (call.method, body) {
-        (Method::Get, _) => dress.on(agent.get(url)).call(),
-        (Method::Delete, None) => dress.on(agent.delete(url)).call(),
-        (Method::Delete, Some(body)) => dress.on(agent.delete(url).force_send_body()).send(body),
-        (Method::Post, body) => dress.on(agent.post(url)).send(body.unwrap_or_default()),
-        (Method::Put, body) => dress.on(agent.put(url)).send(body.unwrap_or_default()),
-        (Method::Patch, body) => dress.on(agent.patch(url)).send(body.unwrap_or_default()),
-    }
-}
-
-struct Dress<'a> {
-    authorization: Option<&'a str>,
-    content: Option<ContentType>,
-    timeouts: &'a Timeouts,
-}
-
-impl Dress<'_> {
-    fn on<B>(&self, mut builder: RequestBuilder<B>) -> RequestBuilder<B> {
-        if let Some(authorization) = self.authorization {
-            builder = builder.header("authorization", authorization);
-        }
-        if let Some(content) = self.content {
-            builder = builder.header("content-type", content.as_str());
-        }
-        let config = builder.config();
-        match self.timeouts {
-            Timeouts::Within(until) => {
-                // Zero would be an error of the library, and is over before it began.
-                let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-                config.timeout_global(Some(left)).build()
-            }
-            Timeouts::Stream { head, silence } => {
-                config.timeout_recv_response(Some(*head)).timeout_per_read(Some(*silence)).build()
-            }
-        }
-    }
-}
-
-/// The header Retry-After in seconds; a date is not used in the API.
-fn retry_after(response: &Response<Body>) -> Option<Duration> {
-    let value = response.headers().get("retry-after")?.to_str().ok()?;
-    value.trim().parse().ok().map(Duration::from_secs)
-}
-
-/// Breaks the connections of an agent when a token is set, as long as it lives.
-pub(super) struct Guard<'a> {
-    _registration: Option<crate::util::cancel::Registration<'a>>,
-}
-
-impl<'a> Guard<'a> {
-    pub(super) fn of(cancel: &'a Cancel, agent: Option<Agent>) -> Self {
-        let registration = agent.map(|agent| cancel.register(Waker::from(Arc::new(BreakConnections(agent)))));
-        Self { _registration: registration }
-    }
-}
-
-struct BreakConnections(Agent);
-
-impl Wake for BreakConnections {
-    fn wake(self: Arc<Self>) {
-        self.0.clone().shutdown();
-    }
-}
-
-/// What went wrong below the API.
-pub(super) enum Failure {
-    /// The HTTP library's word.
-    Http(ureq::Error),
-    /// Too many bytes.
-    TooLarge(u64),
-}
-
-impl Failure {
-    /// In words, with method and path. `limit` is the time that was allowed.
-    pub(super) fn explain(self, method: &'static str, path: &str, limit: Duration) -> ApiError {
-        let path = path.to_owned();
-        let connection = |message: String| ApiError::Connection { method, path: path.clone(), message };
-        let error = match self {
-            Self::TooLarge(limit) => return ApiError::TooLarge { method, path, limit },
-            Self::Http(error) => error,
-        };
-        match error {
-            ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-                connection(format!("no connection to the API server within {CONNECT:?}"))
-            }
-            ureq::Error::Timeout(_) => ApiError::Timeout { method, path, limit },
-            ureq::Error::HostNotFound => connection("no address is known for the API server's name".to_owned()),
-            ureq::Error::Rustls(error) => ApiError::Tls { method, path, message: error.to_string() },
-            ureq::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-                Some(tls) => ApiError::Tls { method, path, message: tls.to_string() },
-                None => connection(match error.kind() {
-                    std::io::ErrorKind::ConnectionRefused => {
-                        "connection refused: no API server listens there".to_owned()
-                    }
-                    std::io::ErrorKind::UnexpectedEof => {
-                        "the API server closed the connection in the middle of its answer".to_owned()
-                    }
-                    std::io::ErrorKind::TimedOut => return ApiError::Timeout { method, path, limit },
-                    _ => error.to_string(),
-                }),
-            },
-            ureq::Error::ConnectProxyFailed(why) => connection(format!("no way through the proxy: {why}")),
-            ureq::Error::Http(error) => ApiError::Request { method, path, message: error.to_string() },
-            ureq::Error::Decompress(_, error) => connection(format!("the packed answer is broken: {error}")),
-            other => connection(other.to_string()),
-        }
-    }
-}
-
-/// Reads a body of at most `max` bytes.
-pub(super) fn read_body(response: &mut Response<Body>, max: u64) -> Result<Vec<u8>, Failure> {
-    let mut body = Vec::new();
-    let reader = response.body_mut().as_reader();
-    let read = reader.take(max + 1).read_to_end(&mut body);
-    read.map_err(|error| Failure::Http(ureq::Error::from(error)))?;
-    if body.len() as u64 > max { Err(Failure::TooLarge(max)) } else { Ok(body) }
-}
-
-/// JSON to an object; a mistake is named with its path.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    // The path costs a second pass, which only a mistake has to pay.
-    serde_json::from_slice(bytes).or_else(|_| {
-        let reader = &mut serde_json::Deserializer::from_slice(bytes);
-        serde_path_to_error::deserialize(reader).map_err(|error| {
-            let path = error.path().to_string();
-            format!("{path}: {}", without_values(error.inner()))
-        })
-    })
-}
-
-/// What is wrong with a JSON text, without a word of it: a value may be a secret.
-pub(super) fn without_values(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let place = format!("line {} column {}", error.line(), error.column());
-    match error.classify() {
-        serde_json::error::Category::Data if text.starts_with("missing field") => text,
-        serde_json::error::Category::Data => format!("a value of the wrong type at {place}"),
-        serde_json::error::Category::Eof => "the JSON ends too early".to_owned(),
-        serde_json::error::Category::Syntax => format!("not JSON at {place}"),
-        serde_json::error::Category::Io => text,
-    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
-use super::kubeconfig::{Access, Auth, Pem};
+use super::exec::{self, Printed};
+use super::kubeconfig::{Access, Auth, ExecPlugin, Pem};
 use super::tls::{self, Identity, Roots};
 use crate::api::moment::Moment;
+use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::fs::read_bounded;
 
@@ -22,6 +24,8 @@ use crate::util::fs::read_bounded;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How old a token from a file may be; a file on a network may change unseen.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
+/// How long a plugin that failed is left alone.
+const PLUGIN_REST: Duration = Duration::from_secs(5);
 /// Largest file of credentials.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -61,6 +65,11 @@ struct State {
     looked_at: Option<Moment>,
     token: Option<String>,
     token_at: Option<Moment>,
+    /// What a plugin printed last, and until when it is good.
+    printed: Option<Printed>,
+    printed_until: Option<Moment>,
+    /// When the plugin failed last, and why.
+    failed: Option<(Moment, String)>,
     /// What the log was told last, so that it is told once.
     told: Option<String>,
 }
@@ -103,9 +112,12 @@ impl Credentials {
     ///
     /// # Errors
     /// There are no credentials and never were: a sentence that names what is missing.
-    pub(super) fn current(&self) -> Result<Current, String> {
+    pub(super) fn current(&self, stop: &Cancel) -> Result<Current, String> {
         let mut state = self.lock();
         let now = clock::moment();
+        if let Auth::Exec(plugin) = &self.access.auth {
+            self.refresh_plugin(plugin, &mut state, now, stop)?;
+        }
         if self.access.is_tls {
             self.refresh_tls(&mut state, now)?;
         }
@@ -118,6 +130,36 @@ impl Credentials {
         let mut state = self.lock();
         state.looked_at = None;
         state.token_at = None;
+        state.printed_until = Some(Moment::default());
+    }
+
+    /// Runs the plugin where what it printed is old or was refused.
+    fn refresh_plugin(&self, plugin: &ExecPlugin, state: &mut State, now: Moment, stop: &Cancel) -> Result<(), String> {
+        if state.printed.is_some() && state.printed_until.is_none_or(|until| now < until) {
+            return Ok(());
+        }
+        if let Some((at, why)) = &state.failed
+            && now.since(*at) < PLUGIN_REST
+        {
+            return Err(why.clone());
+        }
+        let wall = clock::wall() / 1_000_000_000;
+        match exec::ask(plugin, wall, stop) {
+            Ok(printed) => {
+                let identity = |printed: &Printed| printed.identity.as_ref().map(|own| own.chain.clone());
+                if state.printed.as_ref().and_then(identity) != identity(&printed) {
+                    state.tls = None;
+                }
+                state.printed_until = printed.good_for.map(|good_for| now + good_for);
+                state.printed = Some(printed);
+                state.failed = None;
+                Ok(())
+            }
+            Err(why) => {
+                state.failed = Some((clock::moment(), why.clone()));
+                Err(why)
+            }
+        }
     }
 
     fn refresh_tls(&self, state: &mut State, now: Moment) -> Result<(), String> {
@@ -136,7 +178,7 @@ impl Credentials {
         if state.tls.is_some() && state.seen == seen {
             return Ok(());
         }
-        match self.load_tls() {
+        match self.load_tls(state.printed.as_ref().and_then(|printed| printed.identity.as_ref())) {
             Ok(config) => {
                 if state.generation > 0 {
                     log::info!("the API server's CA or the client certificate changed, it is used from now on");
@@ -159,7 +201,7 @@ impl Credentials {
         }
     }
 
-    fn load_tls(&self) -> Result<ClientConfig, String> {
+    fn load_tls(&self, printed: Option<&Identity>) -> Result<ClientConfig, String> {
         let roots = match &self.access.ca {
             _ if self.access.insecure => Roots::Insecure,
             Some(pem) => Roots::Pem(read(pem)?),
@@ -169,12 +211,16 @@ impl Credentials {
             Some((chain, key)) => Some(Identity { chain: read(chain)?, key: read(key)? }),
             None => None,
         };
-        tls::client_config(&roots, identity.as_ref())
+        tls::client_config(&roots, identity.as_ref().or(printed))
     }
 
     fn authorization(&self, state: &mut State, now: Moment) -> Result<Option<String>, String> {
         let token = match &self.access.auth {
-            Auth::None | Auth::Exec(_) => return Ok(None),
+            Auth::None => return Ok(None),
+            Auth::Exec(_) => match state.printed.as_ref().and_then(|printed| printed.token.as_deref()) {
+                Some(token) => token,
+                None => return Ok(None),
+            },
             Auth::Basic(word) => return Ok(Some(format!("Basic {word}"))),
             Auth::Token(token) => token.as_str(),
             Auth::TokenFile { path, first } => {
@@ -198,7 +244,7 @@ impl Credentials {
     }
 }
 
-fn read(pem: &Pem) -> Result<Vec<u8>, String> {
+pub(super) fn read(pem: &Pem) -> Result<Vec<u8>, String> {
     match pem {
         Pem::Inline(bytes) => Ok(bytes.clone()),
         Pem::File(path) => read_bounded(path, MAX_FILE).map_err(|error| explain(&error)),

@@ -32,6 +32,8 @@ pub(super) struct HttpProxy {
     pub(super) authority: String,
     /// `user:password`, in base64.
     pub(super) basic_auth: Option<String>,
+    /// As the kubeconfig writes it; `None` where the environment named it.
+    pub(super) written: Option<String>,
 }
 
 /// Makes connections to one server.
@@ -359,7 +361,7 @@ impl HttpProxy {
             let (user, password) = login.split_once(':').unwrap_or((login, ""));
             super::credentials::basic(user, password)
         });
-        Ok(Self { authority, basic_auth })
+        Ok(Self { authority, basic_auth, written: Some(url.to_owned()) })
     }
 
     /// The proxy that the environment names for this server (HTTPS_PROXY, NO_PROXY), as every client of
@@ -374,6 +376,6 @@ impl HttpProxy {
             return None;
         }
         let basic_auth = proxy.username().map(|user| super::credentials::basic(user, proxy.password().unwrap_or("")));
-        Some(Self { authority: format!("{}:{}", proxy.host(), proxy.port()), basic_auth })
+        Some(Self { authority: format!("{}:{}", proxy.host(), proxy.port()), basic_auth, written: None })
     }
 }

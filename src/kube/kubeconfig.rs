@@ -23,6 +23,16 @@ pub enum Pem {
     File(PathBuf),
 }
 
+impl Pem {
+    /// The text, from wherever it is.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is larger than credentials are.
+    pub fn read(&self) -> Result<Vec<u8>, String> {
+        super::credentials::read(self)
+    }
+}
+
 impl fmt::Debug for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -121,6 +131,36 @@ impl Access {
     /// The server's address without path, for people.
     pub fn server(&self) -> &str {
         &self.origin
+    }
+
+    /// The client's certificate and key, where the kubeconfig has them.
+    pub fn client_certificate(&self) -> Option<(&Pem, &Pem)> {
+        self.identity.as_ref().map(|(certificate, key)| (certificate, key))
+    }
+
+    /// The server's half of the kubeconfig, for another kubeconfig: what stands below `cluster`.
+    pub fn cluster_value(&self) -> Value {
+        let mut cluster = serde_json::Map::new();
+        let mut put = |key: &str, value: Value| cluster.insert(key.to_owned(), value);
+        match &self.ca {
+            Some(Pem::File(path)) => drop(put("certificate-authority", Value::String(path.display().to_string()))),
+            Some(Pem::Inline(bytes)) => {
+                let data = serde_json::to_value(k8s_openapi::ByteString(bytes.clone())).unwrap_or_default();
+                put("certificate-authority-data", data);
+            }
+            None => {}
+        }
+        if self.insecure {
+            put("insecure-skip-tls-verify", Value::Bool(true));
+        }
+        if let Some(url) = self.proxy.as_ref().and_then(|proxy| proxy.written.clone()) {
+            put("proxy-url", Value::String(url));
+        }
+        put("server", Value::String(format!("{}{}", self.origin, self.prefix)));
+        if let Some(name) = &self.tls_server_name {
+            put("tls-server-name", Value::String(name.clone()));
+        }
+        Value::Object(cluster)
     }
 
     /// The same server with other credentials of one's own: certificate and key in files.

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::client::{ApiClient, Call, Failure, MAX_OBJECT, Method, Timeouts, without_values};
+use super::client::{ApiClient, Call, MAX_OBJECT, Method};
 use super::error::ApiError;
+use super::exchange::{Failure, Timeouts, without_values};
 use crate::util::cancel::Cancel;
 
 /// Objects a page.

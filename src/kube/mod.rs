@@ -4,10 +4,13 @@
 //! nothing, and hands out no type of the HTTP library. [`ApiClient`] speaks to the API server as the
 //! user of a [`kubeconfig::Access`]; [`fetch`] makes single requests to anybody else.
 
+pub mod certificate;
 pub mod client;
 mod credentials;
 mod dialer;
 pub mod error;
+mod exchange;
+mod exec;
 pub mod fetch;
 pub mod kubeconfig;
 mod limiter;

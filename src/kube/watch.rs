@@ -12,8 +12,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::client::{ApiClient, Call, Failure, Guard, MAX_OBJECT, Method, Timeouts, without_values};
+use super::client::{ApiClient, Call, MAX_OBJECT, Method};
 use super::error::{ApiError, Status};
+use super::exchange::{Failure, Guard, Timeouts, without_values};
 use crate::util::cancel::Cancel;
 
 /// Longest silence of a watch: the API server sends a bookmark about every minute.
@@ -142,7 +143,7 @@ fn tell<T: DeserializeOwned>(
     let wrong = |message: String| ApiError::Decode { method: METHOD, path: path.to_owned(), message };
     let Line { kind, object } = serde_json::from_slice(line).map_err(|error| wrong(without_values(&error)))?;
     let version = version_of(object);
-    let decode = || super::client::decode::<T>(object.get().as_bytes()).map_err(wrong);
+    let decode = || super::exchange::decode::<T>(object.get().as_bytes()).map_err(wrong);
     let event = match kind.as_ref() {
         "ADDED" => WatchEvent::Added(decode()?),
         "MODIFIED" => WatchEvent::Modified(decode()?),

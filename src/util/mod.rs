@@ -9,6 +9,7 @@ pub mod heartbeat;
 pub mod jitter;
 pub mod logging;
 pub mod poll;
+pub mod process;
 pub mod rate;
 pub mod signals;
 pub mod snapshot;

@@ -1,5 +1,9 @@
 //! Other ends of the agent's sockets, made for tests: they record calls and inject faults.
 
+pub(crate) mod api;
+pub(crate) mod api_store;
+pub(crate) mod api_tls;
+pub(crate) mod api_wire;
 pub(crate) mod cri;
 pub(crate) mod cri_calls;
 pub(crate) mod cri_service;

@@ -15,6 +15,7 @@ const IMPORTERS: &[(&str, &[&str])] = &[
     ("protobuf", &["src/cri"]),
     ("ureq", &["src/kube"]),
     ("rustls", &["src/kube", "src/server"]),
+    ("rcgen", &["src/kube", "src/server"]),
     ("inotify", &["src/agents/source"]),
     ("nix", &["src/host", "src/util", "src/server"]),
     ("serde_yaml", &["src/config", "src/agents/source", "src/cli"]),

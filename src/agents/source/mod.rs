@@ -1,9 +1,10 @@
-//! Where static pods come from: manifest files and a manifest URL.
+//! Where pods come from: the API server, manifest files and a manifest URL.
 //!
-//! Threads `src-file` and `src-http`, one actor each; shared here is the way from a manifest's bytes to
-//! a pod that the rest of the house takes for one from the API server. A source sends its full set and
+//! Threads `src-api`, `src-file` and `src-http`, one actor each; shared here is the way from a manifest's
+//! bytes to a pod that the rest of the house takes for one from the API server. A source sends its full set and
 //! only when it changed; it never sends an empty set because it could not look.
 
+pub mod api;
 pub mod decode;
 pub mod file;
 pub mod folder;

@@ -1,6 +1,6 @@
 //! What a source said last, so that it speaks only when there is something new.
 //!
-//! Owned by the threads `src-file` and `src-http`, one each. Never sends the same set twice in a row,
+//! Owned by the threads `src-api`, `src-file` and `src-http`, one each. Never sends the same set twice in a row,
 //! and logs every problem once.
 
 use std::sync::Arc;
@@ -31,8 +31,9 @@ impl<S: Fn(SourceUpdate)> Outbox<S> {
     /// must be the same `Arc`.
     pub fn report(&mut self, pods: Vec<Arc<Pod>>, problems: Vec<SourceProblem>) {
         let before = self.sent.as_ref().map(|(_, problems)| problems.as_slice()).unwrap_or_default();
+        let what = if self.source == SourceKind::Api { "API server" } else { "manifest" };
         for problem in problems.iter().filter(|problem| !before.contains(problem)) {
-            log::warn!("manifest {}: {}", problem.origin, problem.message);
+            log::warn!("{what} {}: {}", problem.origin, problem.message);
         }
         let is_same = self.sent.as_ref().is_some_and(|(old_pods, old_problems)| {
             *old_problems == problems

@@ -4,7 +4,7 @@ use super::*;
 use crate::kube::kubeconfig;
 use crate::kube::{ListEvent, WatchEvent};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::path::Path;
