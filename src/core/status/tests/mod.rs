@@ -8,6 +8,7 @@ mod patches;
 mod phases;
 mod properties;
 mod recorded;
+mod recorded_patches;
 mod restart_all;
 mod summaries;
 
