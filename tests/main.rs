@@ -14,6 +14,7 @@ mod it_kube;
 mod it_kube_faults;
 mod it_pull;
 mod it_registry;
+mod it_report;
 mod program;
 mod real;
 mod sim;

@@ -21,6 +21,8 @@ pub enum Refusal {
     Denied(String),
     /// The server cannot be reached, or is not well: later is another matter.
     Away(String),
+    /// The agent ends.
+    Ends,
 }
 
 impl From<ApiError> for Refusal {
@@ -29,6 +31,7 @@ impl From<ApiError> for Refusal {
             _ if error.is_not_found() => Self::NotFound,
             _ if error.is_already_exists() => Self::Exists,
             _ if error.is_conflict() => Self::Conflict,
+            ApiError::Cancelled { .. } => Self::Ends,
             _ if error.is_temporary() => Self::Away(error.to_string()),
             _ => Self::Denied(error.to_string()),
         }

@@ -162,7 +162,7 @@ impl EventsActor {
                     }
                 }
                 // Its namespace ends, or it is there already: nobody misses it.
-                Err(Refusal::Exists | Refusal::Conflict | Refusal::NotFound) => return,
+                Err(Refusal::Exists | Refusal::Conflict | Refusal::NotFound | Refusal::Ends) => return,
                 Err(Refusal::Denied(why)) => {
                     log::debug!("event {name}: {why}");
                     return;

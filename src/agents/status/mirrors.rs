@@ -54,6 +54,7 @@ impl Mirrors {
             }
             match carry_out(api, &name, &step) {
                 Ok(()) => {}
+                Err(Refusal::Ends) => return Reached::No,
                 Err(Refusal::Away(why)) => {
                     log::debug!("mirror of pod {name}: {why}");
                     return Reached::No;
@@ -110,6 +111,7 @@ fn explain(refusal: &Refusal) -> &str {
         Refusal::NotFound => "its namespace does not exist at the API server",
         Refusal::Conflict => "somebody else changed it",
         Refusal::Exists => "it exists",
+        Refusal::Ends => "the agent ends",
         Refusal::Denied(why) | Refusal::Away(why) => why,
     }
 }

@@ -163,6 +163,7 @@ impl StatusActor {
                 Ok(turn) => return turn,
                 Err(Refusal::Conflict | Refusal::Exists) => {}
                 Err(Refusal::NotFound) => return Turn::Moot,
+                Err(Refusal::Ends) => return Turn::Away,
                 Err(Refusal::Denied(why)) => {
                     log::warn!("status of pod {}: {why}", due.name);
                     return Turn::Refused;
