@@ -110,7 +110,7 @@ pub struct CrashRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndingRecord {
-    /// Why: `Removed`, `Completed`, `DeadlineExceeded`, `Orphan`, `Rejected`.
+    /// Why: `Removed`, `Deleted`, `Completed`, `DeadlineExceeded`, `Evicted`, `Orphan`.
     pub cause: String,
     /// When the grace period is over.
     pub deadline_ms: u64,
@@ -123,4 +123,10 @@ pub struct EndingRecord {
     /// `status.message`.
     #[serde(default)]
     pub message: String,
+    /// Reason of the condition `DisruptionTarget`; empty if the pod's end is its own doing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub disruption_reason: String,
+    /// Message of that condition.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub disruption_message: String,
 }

@@ -32,6 +32,8 @@ pub(super) fn record(uid: &str, attempts: u32) -> PodRecord {
             phase: String::new(),
             reason: String::new(),
             message: String::new(),
+            disruption_reason: String::new(),
+            disruption_message: String::new(),
         }),
     }
 }

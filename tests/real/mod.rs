@@ -6,6 +6,7 @@
 
 mod lab;
 
+mod admission;
 mod crashes;
 mod crowd;
 mod lifecycle;

@@ -1,9 +1,11 @@
 //! Whether the node has room for a pod: number of pods, CPU, memory, storage, huge pages, extended resources.
 //!
-//! Layer L1, pure, called on the sync thread. What other pods request counts, not what they use. CPU counts in
+//! Layer L1, pure, called on the sync thread. What other pods request counts, not what they use. A critical pod
+//! is not refused here: [`super::preempt`] makes room for it. CPU counts in
 //! thousandths, all else in whole units, rounded up pod by pod.
 
 use super::{AdmissionView, Check, Verdict};
+use crate::api::pod;
 use crate::api::quantity::Amount;
 use crate::api::v1::Pod;
 use crate::core::capacity::PODS;
@@ -19,6 +21,9 @@ impl Check for Fit {
     }
 
     fn admit(&self, pod: &Pod, view: &AdmissionView<'_>) -> Verdict {
+        if pod::is_critical(pod) {
+            return Verdict::Admit;
+        }
         match shortages(pod, view).first() {
             Some(short) => Verdict::refuse(&format!("OutOf{}", short.resource), short.message()),
             None => Verdict::Admit,
@@ -28,14 +33,19 @@ impl Check for Fit {
 
 /// Something that the node has not enough of; CPU in thousandths, all else in whole units.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shortage {
-    resource: String,
+pub(super) struct Shortage {
+    pub(super) resource: String,
     requested: i64,
     used: i64,
     capacity: i64,
 }
 
 impl Shortage {
+    /// How much has to become free.
+    pub(super) fn missing(&self) -> i64 {
+        self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
+    }
+
     fn message(&self) -> String {
         let Self { resource, requested, used, capacity } = self;
         format!(
@@ -45,7 +55,7 @@ impl Shortage {
 }
 
 /// All that the node has not enough of for `pod`, in the order in which upstream looks.
-fn shortages(pod: &Pod, view: &AdmissionView<'_>) -> Vec<Shortage> {
+pub(super) fn shortages(pod: &Pod, view: &AdmissionView<'_>) -> Vec<Shortage> {
     let allocatable = &view.limits.allocatable;
     let requests = counted_requests(pod, allocatable);
     let mut short = Vec::new();
@@ -83,7 +93,7 @@ fn counted_requests(pod: &Pod, allocatable: &ResourceList) -> ResourceList {
 }
 
 /// One entry of a list in the unit that is compared: thousandths for CPU, whole units for all else.
-fn amount_of(list: &ResourceList, resource: &str) -> i64 {
+pub(super) fn amount_of(list: &ResourceList, resource: &str) -> i64 {
     let amount = list.get(resource).copied().unwrap_or_default();
     if resource == CPU { amount.milli_value() } else { amount.value() }
 }

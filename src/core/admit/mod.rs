@@ -9,12 +9,14 @@ mod features;
 mod fit;
 mod placement;
 mod ports;
+mod preempt;
 mod security;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
+use crate::api::PodUid;
 use crate::api::v1::{Pod, Taint};
 use crate::core::qos::ResourceList;
 use crate::core::spec::admission::SysctlAllowlist;
@@ -57,6 +59,8 @@ pub enum Verdict {
     Admit,
     /// It shall not start, for this reason.
     Refuse(Reason),
+    /// It is critical, and there is room for it once these pods have ended.
+    Preempt(Vec<PodUid>),
 }
 
 impl Verdict {
@@ -80,7 +84,8 @@ pub trait Check: Sync {
     fn admit(&self, pod: &Pod, view: &AdmissionView<'_>) -> Verdict;
 }
 
-/// All checks of this node, in the order of the upstream kubelet.
+/// All checks of this node, in the order of the upstream kubelet. A lack of resources comes first for most pods; for
+/// a critical one all other reasons count more.
 pub const CHECKS: &[&dyn Check] = &[
     &security::Sysctls,
     &placement::OperatingSystem,
@@ -90,17 +95,21 @@ pub const CHECKS: &[&dyn Check] = &[
     &placement::NodeName,
     &ports::HostPorts,
     &placement::Taints,
+    &preempt::CriticalFit,
     &security::AppArmor,
     &features::PodLevelResources,
 ];
 
-/// Whether `pod` may start: the first refusal of `checks`.
+/// Whether `pod` may start: the first refusal of `checks`. Others make room for it only if nothing refuses it, not
+/// even a check that upstream asks too late to spare them.
 pub fn admit(checks: &[&dyn Check], pod: &Pod, view: &AdmissionView<'_>) -> Verdict {
+    let mut verdict = Verdict::Admit;
     for check in checks {
         match check.admit(pod, view) {
             Verdict::Admit => {}
             refusal @ Verdict::Refuse(_) => return refusal,
+            room @ Verdict::Preempt(_) => verdict = room,
         }
     }
-    Verdict::Admit
+    verdict
 }

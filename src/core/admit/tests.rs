@@ -15,6 +15,10 @@ fn verdict(checks: &[&dyn Check], value: &Value, others: &[Value], limits: &Limi
     match admit(checks, &pod(value), &AdmissionView { limits, others: &others }) {
         Verdict::Admit => "admitted".to_owned(),
         Verdict::Refuse(Reason { reason, message }) => format!("{reason}: {message}"),
+        Verdict::Preempt(victims) => {
+            let victims: Vec<&str> = victims.iter().map(PodUid::as_str).collect();
+            format!("after {}", victims.join(", "))
+        }
     }
 }
 
@@ -331,4 +335,90 @@ fn a_check_of_ones_own_takes_its_place_in_the_list() {
 fn every_check_has_a_name_of_its_own() {
     let names: std::collections::BTreeSet<&str> = CHECKS.iter().map(|check| check.name()).collect();
     assert_eq!(names.len(), CHECKS.len());
+}
+
+#[test]
+fn room_for_a_critical_pod() {
+    let another = |uid: &str, requests: Value, limits: Value, priority: i32| {
+        json!({"metadata": {"uid": uid}, "spec": {
+            "priority": priority,
+            "containers": [{"name": "c", "resources": {"requests": requests, "limits": limits}}],
+        }})
+    };
+    let burstable =
+        |uid: &str, cpu: &str, memory: &str| another(uid, json!({"cpu": cpu, "memory": memory}), json!({}), 0);
+    let guaranteed = |uid: &str, cpu: &str, memory: &str| {
+        let list = json!({"cpu": cpu, "memory": memory});
+        another(uid, list.clone(), list, 0)
+    };
+    let best_effort = |uid: &str| another(uid, json!({}), json!({}), 0);
+    let critical = |requests: Value, priority: i32| another("critical", requests, json!({}), priority);
+    const SYSTEM: i32 = 2_000_000_000;
+    let unmet = |what: &str| {
+        format!(
+            "UnexpectedAdmissionError: Unexpected error while attempting to recover from admission failure: \
+             preemption: error finding a set of pods to preempt: no set of running pods found to reclaim \
+             resources: [{what}]"
+        )
+    };
+    let limits = Limits {
+        allocatable: [("pods", "5"), ("cpu", "2"), ("memory", "1Gi")]
+            .map(|(name, text)| (name.to_owned(), text.parse().expect("an amount")))
+            .into(),
+        ..limits()
+    };
+    let full = [burstable("b", "1", "400Mi"), guaranteed("g", "1", "400Mi")];
+    for (pod, others, expect) in [
+        (critical(json!({"cpu": "1"}), SYSTEM), vec![burstable("b", "1", "1Mi")], "admitted".to_owned()),
+        // The class that matters less goes first, whatever its size.
+        (critical(json!({"cpu": "500m"}), SYSTEM), full.to_vec(), "after b".to_owned()),
+        (critical(json!({"cpu": "1500m"}), SYSTEM), full.to_vec(), "after b, g".to_owned()),
+        // Few rather than many, small rather than large.
+        (
+            critical(json!({"cpu": "1"}), SYSTEM),
+            vec![burstable("x", "400m", "1Mi"), burstable("y", "1200m", "1Mi"), burstable("z", "400m", "1Mi")],
+            "after y".to_owned(),
+        ),
+        (
+            critical(json!({"cpu": "1"}), SYSTEM),
+            vec![burstable("x", "1", "200Mi"), burstable("y", "1", "100Mi")],
+            "after y".to_owned(),
+        ),
+        (
+            critical(json!({"cpu": "1", "memory": "800Mi"}), SYSTEM),
+            vec![burstable("x", "900m", "100Mi"), burstable("y", "1", "500Mi")],
+            "after y".to_owned(),
+        ),
+        // The number of pods is a resource too, and any pod will do.
+        (
+            critical(json!({}), SYSTEM),
+            vec![burstable("b", "1", "1Mi"), best_effort("1"), best_effort("2"), best_effort("3"), best_effort("4")],
+            "after 1".to_owned(),
+        ),
+        // Critical pods give way to none but those of higher priority.
+        (
+            critical(json!({"cpu": "2"}), SYSTEM),
+            vec![another("c", json!({"cpu": "1"}), json!({}), SYSTEM)],
+            unmet("(res: cpu, q: 1000), "),
+        ),
+        (
+            critical(json!({"cpu": "2"}), SYSTEM + 1),
+            vec![another("c", json!({"cpu": "1"}), json!({}), SYSTEM)],
+            "after c".to_owned(),
+        ),
+        (
+            critical(json!({"cpu": "3", "memory": "2Gi"}), SYSTEM),
+            full.to_vec(),
+            unmet("(res: cpu, q: 1000), (res: memory, q: 1073741824), "),
+        ),
+    ] {
+        check(&pod, &others, &limits, &expect);
+    }
+    // Nobody makes room for a pod that is refused all the same.
+    let mut elsewhere = critical(json!({"cpu": "500m"}), SYSTEM);
+    elsewhere["spec"]["nodeName"] = json!("other");
+    assert!(verdict(CHECKS, &elsewhere, &full, &limits).starts_with("NodeName"));
+    let mut armoured = critical(json!({"cpu": "500m"}), SYSTEM);
+    armoured["spec"]["securityContext"] = json!({"appArmorProfile": {"type": "RuntimeDefault"}});
+    assert!(verdict(CHECKS, &armoured, &full, &limits).starts_with("AppArmor"));
 }

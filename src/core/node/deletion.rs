@@ -30,7 +30,7 @@ fn ended_at_source(pod: &Pod) -> Option<plan::Ending> {
 }
 
 impl Entry {
-    /// Why the pod has to end, by what its source says of it now and by its own deadline.
+    /// Why the pod has to end, by what its source says of it now, by this node's need and by its own deadline.
     pub(super) fn end_by_source(&self, now: Now) -> Option<Cause> {
         let Some(wanted) = &self.wanted else { return Some(Cause::Removed) };
         if is_deleted(wanted) {
@@ -38,6 +38,9 @@ impl Entry {
         }
         if let Some(ending) = ended_at_source(wanted) {
             return Some(Cause::Completed(ending));
+        }
+        if let Some(doom) = &self.doom {
+            return Some(Cause::Evicted(doom.clone()));
         }
         self.active_deadline().is_some_and(|at| at <= now.mono).then_some(Cause::DeadlineExceeded)
     }
@@ -66,6 +69,7 @@ impl Entry {
         match self.stage {
             Stage::Ending { deadline, .. } => Some(deadline),
             Stage::Queued
+            | Stage::MakingRoom { .. }
             | Stage::Rejected(_)
             | Stage::Active
             | Stage::Releasing { .. }
@@ -77,7 +81,7 @@ impl Entry {
     /// Where it is in its life, for reporters. `is_at_rest`: the runtime runs nothing of it.
     pub(super) fn life(&self, is_at_rest: bool) -> Life {
         match self.stage {
-            Stage::Queued => Life::Waiting,
+            Stage::Queued | Stage::MakingRoom { .. } => Life::Waiting,
             Stage::Active => Life::Active,
             Stage::Ended { .. } => Life::Over,
             Stage::Rejected(_) | Stage::Forgetting if is_at_rest => Life::Over,

@@ -9,7 +9,6 @@ use super::{Effect, Node};
 use crate::api::PodUid;
 use crate::api::moment::Now;
 use crate::api::runtime::RuntimePod;
-use crate::core::admit::{self, AdmissionView, Verdict};
 use crate::core::plan::{self, Plan, PlanInput};
 use crate::msg::{
     EventObject, EventType, OnFailure, PlannedStep, PodEvent, PodWork, SandboxRef, SourceKind, Step, StepResult,
@@ -18,7 +17,7 @@ use crate::msg::{
 use crate::util::cancel::Cancel;
 
 /// What one look at a pod's stage came to.
-enum Turn {
+pub(super) enum Turn {
     /// It stays; nothing more to do now.
     Stay,
     /// It is in another stage now: look again.
@@ -39,6 +38,7 @@ impl Node {
             }
         }
         self.remember(uid);
+        self.tell_of_room(now, uid);
     }
 
     fn turn(&mut self, now: Now, uid: &PodUid) -> Turn {
@@ -51,6 +51,7 @@ impl Node {
         }
         match entry.stage {
             Stage::Queued => self.turn_queued(now, uid),
+            Stage::MakingRoom { .. } => self.turn_making_room(now, uid),
             Stage::Rejected(_) => self.turn_rejected(uid),
             Stage::Active => self.turn_active(now, uid),
             Stage::Ending { .. } => self.turn_ending(now, uid),
@@ -98,19 +99,7 @@ impl Node {
             let text = format!("the earlier pod of this name (uid {elder}) to be gone");
             return self.wait(uid, &text);
         }
-        let others = self.pods.values().filter(|e| e.uid != *uid && matches!(e.stage, Stage::Active));
-        let others: Vec<&crate::api::v1::Pod> = others.map(|e| e.pod.as_ref()).collect();
-        // What already runs was admitted once, and stays.
-        let runs_already = self.runtime.get(uid).is_some_and(|seen| !seen.pod.containers.is_empty());
-        let view = AdmissionView { limits: &self.settings.admission, others: &others };
-        match admit::admit(admit::CHECKS, &wanted, &view) {
-            Verdict::Refuse(reason) if !runs_already => {
-                let message = reason.message.clone();
-                self.event(now, uid, "", EventType::Warning, &reason.reason.clone(), message);
-                self.set_stage(uid, Stage::Rejected(reason))
-            }
-            Verdict::Admit | Verdict::Refuse(_) => self.set_stage(uid, Stage::Active),
-        }
+        self.turn_admission(now, uid, &wanted)
     }
 
     fn turn_rejected(&mut self, uid: &PodUid) -> Turn {
@@ -270,14 +259,14 @@ impl Node {
         }
     }
 
-    fn wait(&mut self, uid: &PodUid, what: &str) -> Turn {
+    pub(super) fn wait(&mut self, uid: &PodUid, what: &str) -> Turn {
         if let Some(entry) = self.pods.get_mut(uid) {
             entry.waits = vec![what.to_owned()];
         }
         Turn::Stay
     }
 
-    fn set_stage(&mut self, uid: &PodUid, stage: Stage) -> Turn {
+    pub(super) fn set_stage(&mut self, uid: &PodUid, stage: Stage) -> Turn {
         if let Some(entry) = self.pods.get_mut(uid) {
             entry.stage = stage;
             entry.plan.clear();
@@ -318,6 +307,7 @@ impl Node {
         for uid in next {
             self.drive(now, &uid);
         }
+        self.tell_of_room(now, uid);
     }
 
     /// Tells once when a container's restart is held back.
@@ -386,9 +376,12 @@ impl Entry {
         match self.stage {
             Stage::Active => self.end_by_source(now).is_some(),
             Stage::Ending { .. } => self.is_too_slow(),
-            Stage::Queued | Stage::Rejected(_) | Stage::Releasing { .. } | Stage::Ended { .. } | Stage::Forgetting => {
-                false
-            }
+            Stage::Queued
+            | Stage::MakingRoom { .. }
+            | Stage::Rejected(_)
+            | Stage::Releasing { .. }
+            | Stage::Ended { .. }
+            | Stage::Forgetting => false,
         }
     }
 
@@ -423,6 +416,7 @@ impl Entry {
         self.stage = match stage {
             Stage::Releasing { cause } if done(&Step::ReleasePod) => Stage::Ended { cause },
             other @ (Stage::Queued
+            | Stage::MakingRoom { .. }
             | Stage::Rejected(_)
             | Stage::Active
             | Stage::Ending { .. }

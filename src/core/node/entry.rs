@@ -1,6 +1,6 @@
 //! One pod of the node: its stage, its work in flight, what is remembered. Pure; see the parent module.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(super) enum Cause {
     Completed(plan::Ending),
     /// `activeDeadlineSeconds` is over.
     DeadlineExceeded,
+    /// This node cannot keep it.
+    Evicted(Box<status::Ending>),
 }
 
 impl Cause {
@@ -42,16 +44,18 @@ impl Cause {
             Self::Orphan => "Orphan",
             Self::Completed(_) => "Completed",
             Self::DeadlineExceeded => "DeadlineExceeded",
+            Self::Evicted(_) => "Evicted",
         }
     }
 
-    pub(super) fn sentence(&self) -> &'static str {
+    pub(super) fn sentence(&self) -> &str {
         match self {
             Self::Removed => "its source no longer has it",
             Self::Deleted => "it was deleted at the API server",
             Self::Orphan => "no source asks for it",
             Self::Completed(_) => "all its containers are done",
             Self::DeadlineExceeded => "its activeDeadlineSeconds are over",
+            Self::Evicted(ending) => &ending.reason.message,
         }
     }
 }
@@ -61,6 +65,8 @@ impl Cause {
 pub(super) enum Stage {
     /// Another pod of the same name is not gone yet, or it is not known yet what runs.
     Queued,
+    /// Admitted; starts when these pods have made room for it, or at this time all the same.
+    MakingRoom { victims: BTreeSet<PodUid>, until: Moment },
     /// Not admitted.
     Rejected(Reason),
     /// Kept running.
@@ -79,6 +85,7 @@ impl Stage {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Queued => "Queued",
+            Self::MakingRoom { .. } => "MakingRoom",
             Self::Rejected(_) => "Rejected",
             Self::Active => "Active",
             Self::Ending { .. } => "Terminating",
@@ -91,7 +98,7 @@ impl Stage {
     pub(super) fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Ending { cause, .. } | Self::Releasing { cause } | Self::Ended { cause } => Some(cause),
-            Self::Queued | Self::Rejected(_) | Self::Active | Self::Forgetting => None,
+            Self::Queued | Self::MakingRoom { .. } | Self::Rejected(_) | Self::Active | Self::Forgetting => None,
         }
     }
 }
@@ -118,6 +125,8 @@ pub(super) struct Entry {
     /// What is known of its spec.
     pub(super) pod: Arc<Pod>,
     pub(super) stage: Stage,
+    /// Why this node ends it though it is wanted.
+    pub(super) doom: Option<Box<status::Ending>>,
     pub(super) work: Work,
     /// Only observations that began after this count.
     pub(super) settled_at: Moment,
@@ -162,6 +171,7 @@ impl Entry {
             wanted: wanted.then(|| Arc::clone(&pod)),
             pod,
             stage: Stage::Queued,
+            doom: None,
             work: Work::Idle,
             settled_at: Moment::default(),
             absent_at: None,

@@ -42,7 +42,13 @@ impl Node {
 
     fn take_source(&mut self, now: Now, update: SourceUpdate) {
         let knew_all = self.knows_all();
-        let changes = self.mux.update(update);
+        let mut changes = self.mux.update(update);
+        // What is gone first, then the oldest of what is new: that is the order of admission.
+        changes.sort_by_key(|change| match change {
+            Change::Removed(_) => (0, None),
+            Change::Updated(..) => (1, None),
+            Change::Added(_, pod) => (2, pod.metadata.creation_timestamp.clone()),
+        });
         self.stale_node = true;
         for change in changes {
             match change {
@@ -92,7 +98,7 @@ impl Node {
         if spec_changed || labels_changed {
             entry.want_refresh("the pod changed");
         }
-        if matches!(entry.stage, Stage::Queued | Stage::Rejected(_) | Stage::Active) {
+        if matches!(entry.stage, Stage::Queued | Stage::MakingRoom { .. } | Stage::Rejected(_) | Stage::Active) {
             entry.pod = pod;
             if spec_changed {
                 // What failed may work now, and what is under way may be for nothing.
@@ -192,6 +198,7 @@ impl Node {
             let queued: Vec<PodUid> = queued.map(|e| e.uid.clone()).collect();
             touched.extend(queued);
         }
+        self.in_admission_order(&mut touched);
         for uid in touched {
             if let Some(entry) = self.pods.get_mut(&uid) {
                 entry.asked_at = None;

@@ -7,6 +7,7 @@
 //!
 //! While a source is silent or the runtime has not been listed, nothing unknown is touched.
 
+mod admission;
 mod deletion;
 mod drive;
 mod entry;

@@ -18,13 +18,15 @@ use crate::api::{PodName, PodUid};
 use crate::core::backoff::CrashBackoff;
 use crate::core::plan::{self, ContainerMemory};
 use crate::core::status::{self, RestartAll};
+use crate::msg::Reason;
 
 impl Node {
     /// Sends the pod's record to the store if it differs from what is there.
     pub(super) fn remember(&mut self, uid: &PodUid) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         // A pod that nothing was done for needs no record.
-        let fresh = matches!(entry.stage, Stage::Queued | Stage::Rejected(_)) || !entry.was_touched();
+        let fresh = matches!(entry.stage, Stage::Queued | Stage::MakingRoom { .. } | Stage::Rejected(_))
+            || !entry.was_touched();
         if entry.saved.is_none() && fresh {
             return;
         }
@@ -41,6 +43,19 @@ impl Node {
 
 fn millis(moment: Moment) -> u64 {
     u64::try_from(moment.since_boot().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn words(reason: Option<&Reason>) -> (String, String) {
+    reason.map_or_else(Default::default, |r| (r.reason.clone(), r.message.clone()))
+}
+
+fn evicted(record: &EndingRecord) -> status::Ending {
+    let reason = |reason: &str, message: &str| Reason { reason: reason.to_owned(), message: message.to_owned() };
+    let disruption = reason(&record.disruption_reason, &record.disruption_message);
+    status::Ending {
+        reason: reason(&record.reason, &record.message),
+        disruption: Some(disruption).filter(|d| !d.reason.is_empty()),
+    }
 }
 
 fn moment(millis: u64) -> Moment {
@@ -60,15 +75,23 @@ impl Entry {
             };
             let phase = match cause {
                 Cause::Completed(plan::Ending::Succeeded) => "Succeeded",
-                Cause::Completed(plan::Ending::Failed) | Cause::DeadlineExceeded => "Failed",
+                Cause::Completed(plan::Ending::Failed) | Cause::DeadlineExceeded | Cause::Evicted(_) => "Failed",
                 Cause::Removed | Cause::Deleted | Cause::Orphan => "",
             };
+            let ending = match cause {
+                Cause::Evicted(ending) => Some(ending),
+                Cause::Removed | Cause::Deleted | Cause::Orphan | Cause::Completed(_) | Cause::DeadlineExceeded => None,
+            };
+            let (reason, message) = words(ending.map(|e| &e.reason));
+            let (disruption_reason, disruption_message) = words(ending.and_then(|e| e.disruption.as_ref()));
             EndingRecord {
                 cause: cause.word().to_owned(),
                 deadline_ms: millis(deadline),
                 phase: phase.to_owned(),
-                reason: String::new(),
-                message: String::new(),
+                reason,
+                message,
+                disruption_reason,
+                disruption_message,
             }
         });
         let containers = self.memory.iter().map(|(name, memory)| {
@@ -121,6 +144,7 @@ impl Entry {
                 ("Completed", "Succeeded") => Cause::Completed(plan::Ending::Succeeded),
                 ("Completed", _) => Cause::Completed(plan::Ending::Failed),
                 ("DeadlineExceeded", _) => Cause::DeadlineExceeded,
+                ("Evicted", _) => Cause::Evicted(Box::new(evicted(ending))),
                 ("Removed", _) => Cause::Removed,
                 ("Deleted", _) => Cause::Deleted,
                 _ => Cause::Orphan,

@@ -12,6 +12,7 @@ use crate::api::runtime::{RuntimeSandbox, SandboxState};
 use crate::api::v1::Pod;
 use crate::msg::{Scope, Step, StepResult, UnknownPod};
 
+mod admission;
 mod deletion;
 
 /// A node with one source, and a clock.

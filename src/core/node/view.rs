@@ -49,6 +49,7 @@ impl Node {
         let observed = runtime.as_deref().or(listed.then_some(&empty));
         let ending = match entry.stage.cause() {
             Some(Cause::DeadlineExceeded) => Some(status::Ending::deadline_exceeded()),
+            Some(Cause::Evicted(ending)) => Some(ending.as_ref().clone()),
             Some(Cause::Removed | Cause::Deleted | Cause::Orphan | Cause::Completed(_)) | None => None,
         };
         let outcome = status::pod_status(&StatusInput {
@@ -87,7 +88,7 @@ impl Node {
 
 fn status_stage(stage: &Stage) -> status::Stage<'_> {
     match stage {
-        Stage::Queued => status::Stage::Waiting,
+        Stage::Queued | Stage::MakingRoom { .. } => status::Stage::Waiting,
         Stage::Rejected(reason) => status::Stage::Rejected(reason),
         Stage::Active => status::Stage::Active,
         Stage::Ending { .. } => status::Stage::Terminating,
@@ -105,7 +106,7 @@ impl Entry {
             return format!("waits for {}", self.waits.join("; "));
         }
         match &self.stage {
-            Stage::Queued => "waits for its turn".to_owned(),
+            Stage::Queued | Stage::MakingRoom { .. } => "waits for its turn".to_owned(),
             Stage::Rejected(reason) => format!("was not admitted: {}: {}", reason.reason, reason.message),
             Stage::Active => "runs as it should; nothing to do".to_owned(),
             Stage::Ending { cause, .. } => format!("ends: {}", cause.sentence()),

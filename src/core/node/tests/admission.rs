@@ -1,0 +1,214 @@
+//! Tests of admission on the node: who is asked about first, what is kept over a restart, how room is made.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::labels;
+use crate::core::node::entry::Stage;
+
+/// A pod that requests so many thousandths of a CPU; `more` is laid over its spec.
+fn asking(uid: &str, millis: u32, more: &Value) -> Arc<Pod> {
+    let mut pod = json!({
+        "metadata": {"uid": uid, "name": uid, "namespace": "ns"},
+        "spec": {
+            "containers": [{"name": "app", "image": "i:1", "resources": {"requests": {"cpu": format!("{millis}m")}}}],
+            "terminationGracePeriodSeconds": 20,
+        },
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    Arc::new(serde_json::from_value(pod).expect("a pod"))
+}
+
+fn created(pod: &Arc<Pod>, time: &str) -> Arc<Pod> {
+    let mut pod = pod.as_ref().clone();
+    pod.metadata.creation_timestamp = serde_json::from_value(json!(time)).expect("a time");
+    Arc::new(pod)
+}
+
+fn critical(uid: &str, millis: u32) -> Arc<Pod> {
+    asking(uid, millis, &json!({"priority": 2_000_000_000}))
+}
+
+/// A node with one CPU, that has looked at its runtime; it remembers `records`.
+fn one_cpu(records: Vec<PodRecord>) -> Story {
+    let mut story = Story::new();
+    let one = Amount::from_value(1, Format::DecimalSi);
+    story.node.settings.admission.allocatable.insert("cpu".to_owned(), one);
+    story.node = Node::new(story.node.settings.clone(), records);
+    story
+}
+
+/// Looks at the runtime for the first time.
+fn looked(mut story: Story) -> Story {
+    story.see(Scope::All, Vec::new(), &[]);
+    story
+}
+
+/// Stage, phase, reason and message of a pod.
+fn told(story: &mut Story, uid: &str) -> String {
+    let now = Now { mono: story.mono(), wall: 1_000_000_000 };
+    let Some(view) = story.node.pod_view(now, &PodUid::from(uid)) else { return "gone".to_owned() };
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let status = &view.status;
+    let words = [view.stage.clone(), text(&status.phase), text(&status.reason), text(&status.message)];
+    words.join(" ").trim_end().to_owned()
+}
+
+fn events(story: &Story, uid: &str) -> Vec<String> {
+    let entry = &story.node.pods[&PodUid::from(uid)];
+    entry.events.iter().map(|e| format!("{}: {}", e.event.reason, e.event.message)).collect()
+}
+
+/// The pod's containers are stopped, as its last work found it.
+fn at_rest(story: &mut Story, uid: &str) -> String {
+    story.report(&StepResult::Done);
+    let mut pod = a_sandbox(uid, uid).as_ref().clone();
+    pod.sandboxes[0].state = SandboxState::NotReady;
+    story.see(Scope::Pod(uid.into()), vec![Arc::new(pod)], &[])
+}
+
+/// A node on which `low` runs, which has 700 of the 1000 thousandths.
+fn low_runs() -> Story {
+    let mut story = looked(one_cpu(Vec::new()));
+    story.source(&[asking("low", 700, &json!({}))]);
+    story.report(&StepResult::Done);
+    story.see(Scope::Pod("low".into()), vec![a_sandbox("low", "low")], &[]);
+    story.report(&StepResult::Done);
+    story
+}
+
+#[test]
+fn a_pod_without_room_fails_and_nothing_is_done_for_it() {
+    let mut story = looked(one_cpu(Vec::new()));
+    assert_eq!(story.source(&[asking("a", 64_000, &json!({}))]), "");
+    let why = "Node didn't have enough resource: cpu, requested: 64000, used: 0, capacity: 1000";
+    assert_eq!(told(&mut story, "a"), format!("Rejected Failed OutOfcpu Pod was rejected: {why}"));
+    assert_eq!(events(&story, "a"), [format!("OutOfcpu: {why}")]);
+    // Room that comes later changes nothing: the pod has failed.
+    story.node.settings.admission.allocatable.clear();
+    story.see(Scope::All, Vec::new(), &[]);
+    assert!(told(&mut story, "a").starts_with("Rejected"));
+    assert_eq!(story.source(&[]), "");
+    assert_eq!(told(&mut story, "a"), "gone");
+}
+
+#[test]
+fn the_oldest_is_asked_about_first() {
+    let port = json!({"containers": [{"name": "app", "image": "i:1", "ports": [{"hostPort": 80}]}]});
+    let young = created(&asking("a", 0, &port), "2026-11-30T10:00:02Z");
+    let old = created(&asking("b", 0, &port), "2026-11-30T10:00:01Z");
+    let both = [young, old];
+    // Together, before and after the first look at the runtime.
+    let mut early = one_cpu(Vec::new());
+    early.source(&both);
+    let mut early = looked(early);
+    let mut late = looked(one_cpu(Vec::new()));
+    late.source(&both);
+    for story in [&mut early, &mut late] {
+        assert_eq!(told(story, "b"), "Active Pending");
+        let why = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
+        assert_eq!(told(story, "a"), format!("Rejected Failed NodePorts Pod was rejected: {why}"));
+    }
+}
+
+#[test]
+fn a_pod_that_its_source_drops_makes_way_at_once() {
+    let mut story = low_runs();
+    story.source(&[asking("next", 700, &json!({}))]);
+    assert_eq!(told(&mut story, "next"), "Active Pending");
+    assert!(told(&mut story, "low").starts_with("Terminating"));
+}
+
+#[test]
+fn what_was_admitted_stays_so_over_a_restart() {
+    let story = low_runs();
+    let record = story.node.pods[&PodUid::from("low")].saved.clone().expect("a record");
+    let wanted = [asking("a", 700, &json!({})), asking("low", 700, &json!({}))];
+    // By its record, though nothing of it runs any more.
+    let mut story = one_cpu(vec![record.as_ref().clone()]);
+    story.source(&wanted);
+    let mut story = looked(story);
+    assert_eq!(told(&mut story, "low"), "Active Pending");
+    assert!(told(&mut story, "a").starts_with("Rejected Failed OutOfcpu"), "{}", told(&mut story, "a"));
+    // By the runtime, though the node is smaller now.
+    let mut story = one_cpu(Vec::new());
+    story.node.settings.admission.allocatable.remove("cpu");
+    story.source(&wanted);
+    story.see(Scope::All, vec![a_sandbox("low", "low")], &[]);
+    assert_eq!(told(&mut story, "low"), "Active Pending");
+    assert!(told(&mut story, "a").starts_with("Rejected Failed OutOfcpu"));
+}
+
+#[test]
+fn a_critical_pod_starts_when_others_have_made_room() {
+    let mut story = low_runs();
+    let (low, high) = (asking("low", 700, &json!({})), critical("high", 600));
+    assert_eq!(story.source(&[low.clone(), high.clone()]), "record low, work low");
+    let ended: Vec<&Step> = story.works.last().expect("a work").steps.iter().map(|s| &s.step).collect();
+    assert_eq!(ended, [&Step::StopSandbox(SandboxId::from("sandbox"))]);
+    assert_eq!(told(&mut story, "high"), "MakingRoom Pending");
+    assert_eq!(events(&story, "low"), ["Preempting: Preempted in order to admit critical pod"]);
+    // The room is promised: nobody else gets it.
+    story.source(&[low, high, asking("thief", 500, &json!({}))]);
+    assert!(told(&mut story, "thief").starts_with("Rejected Failed OutOfcpu"));
+    assert_eq!(at_rest(&mut story, "low"), "inspect low, record low, work low, record high, work high");
+    assert_eq!(told(&mut story, "high"), "Active Pending");
+    let end = "Failed Preempting Preempted in order to admit critical pod";
+    assert_eq!(told(&mut story, "low"), format!("Releasing {end}"));
+    let view = story.node.pod_view(Now::default(), &PodUid::from("low")).expect("a view");
+    let conditions = view.status.conditions.clone().unwrap_or_default();
+    let target = conditions.iter().find(|c| c.type_ == "DisruptionTarget").expect("the condition");
+    assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
+}
+
+#[test]
+fn a_pod_that_does_not_make_room_in_time_is_waited_for_no_longer() {
+    let mut story = low_runs();
+    story.source(&[asking("low", 700, &json!({})), critical("high", 600)]);
+    assert_eq!(story.node.next_deadline(), Some(story.mono() + Duration::from_secs(30)));
+    story.seconds += 29;
+    assert_eq!(story.tell(Input::Timer), "record high, work high");
+    let late = "ExceededGracePeriod: Container runtime did not kill the pod within specified grace period.";
+    assert_eq!(events(&story, "low").last().map(String::as_str), Some(late));
+}
+
+#[test]
+fn a_critical_pod_that_is_dropped_while_it_waits_leaves_nothing() {
+    let mut story = low_runs();
+    story.source(&[asking("low", 700, &json!({})), critical("high", 600)]);
+    story.source(&[asking("low", 700, &json!({}))]);
+    assert_eq!(told(&mut story, "high"), "gone");
+    // What was ended for it stays ended.
+    at_rest(&mut story, "low");
+    assert!(told(&mut story, "low").starts_with("Releasing Failed Preempting"));
+}
+
+#[test]
+fn a_pod_that_made_room_keeps_its_reason_over_a_restart() {
+    let mut story = low_runs();
+    story.source(&[asking("low", 700, &json!({})), critical("high", 600)]);
+    let record = story.node.pods[&PodUid::from("low")].saved.clone().expect("a record");
+    let mut story = one_cpu(vec![record.as_ref().clone()]);
+    story.source(&[asking("low", 700, &json!({})), critical("high", 600)]);
+    story.see(Scope::All, vec![a_sandbox("low", "low")], &[]);
+    assert_eq!(told(&mut story, "high"), "MakingRoom Pending");
+    assert_eq!(events(&story, "low"), Vec::<String>::new());
+    at_rest(&mut story, "low");
+    assert_eq!(told(&mut story, "low"), "Releasing Failed Preempting Preempted in order to admit critical pod");
+    assert_eq!(told(&mut story, "high"), "Active Pending");
+}
+
+#[test]
+fn a_static_pod_that_nobody_can_make_room_for_is_refused() {
+    let mut story = looked(one_cpu(Vec::new()));
+    let mut pod = asking("a", 64_000, &json!({})).as_ref().clone();
+    pod.metadata.annotations = Some([(labels::CONFIG_SOURCE.to_owned(), "file".to_owned())].into());
+    story.source(&[Arc::new(pod)]);
+    let why = "preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [(res: cpu, q: 63000), ]";
+    let told = told(&mut story, "a");
+    let start = "Rejected Failed UnexpectedAdmissionError Pod was rejected: Unexpected error while attempting to recover from admission failure: ";
+    assert_eq!(told, format!("{start}{why}"));
+    assert!(matches!(story.node.pods[&PodUid::from("a")].stage, Stage::Rejected(_)));
+}
