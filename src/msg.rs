@@ -148,6 +148,8 @@ pub struct StopContainer {
 /// One thing a worker does. The worker carries it out and decides nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// Asks the owner's admission hook whether the pod may start.
+    AskAdmissionHook,
     /// Folders, cgroup and volumes of the pod.
     PreparePod,
     /// Stops containers side by side, in waves, all within `grace`, hooks included.
@@ -254,6 +256,8 @@ pub enum StepResult {
     Done,
     /// Failed for this reason.
     Failed(Reason),
+    /// The admission hook says that the pod shall not start, for this reason.
+    Refused(Reason),
     /// Not tried: an earlier step failed or the work was cancelled.
     Skipped,
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::agents::pod_worker::IdRanges;
+use crate::agents::pod_worker::{AdmissionHook, HookFailure, IdRanges};
 use crate::api::Quantity;
 use crate::api::v1::Taint;
 use crate::config::features::is_enabled;
-use crate::config::{KubeletConfiguration, NodeFlags};
+use crate::config::own::FailurePolicy;
+use crate::config::{KubeletConfiguration, NodeFlags, OwnConfig};
 use crate::core::admit::Limits;
 use crate::core::capacity::{self, MachineResources, NodeResources, Reservations};
 use crate::core::node_object::addresses::{self, HostNetwork};
@@ -242,6 +243,20 @@ pub(super) fn admission(
         apparmor: machine.apparmor,
         supplemental_groups_policy: runtime.supplemental_groups_policy,
         no_pod_level_resources: !is_enabled(&config.feature_gates, "PodLevelResources"),
+    })
+}
+
+/// The program that has the last word about pods.
+pub(super) fn admission_hook(own: &OwnConfig) -> Option<AdmissionHook> {
+    let hook = own.admission_hook.clone()?;
+    Some(AdmissionHook {
+        path: hook.path,
+        arguments: hook.arguments,
+        timeout: hook.timeout,
+        on_failure: match hook.failure_policy {
+            FailurePolicy::Admit => HookFailure::Admit,
+            FailurePolicy::Reject => HookFailure::Reject,
+        },
     })
 }
 

@@ -57,7 +57,7 @@ const LEFTOVERS_EVERY: Duration = Duration::from_secs(30);
 /// The node cannot be a node: the facts that pods need are missing, a setting forbids it, or the kernel
 /// has no threads left.
 pub fn run(loaded: Loaded) -> anyhow::Result<()> {
-    let Loaded { config, flags, warnings, notes } = loaded;
+    let Loaded { config, flags, own, warnings, notes } = loaded;
     crate::util::heap::keep_small();
     // Before any other thread starts, so that all of them leave these signals to the main thread.
     let signals = Signals::block().context("block signals")?;
@@ -138,6 +138,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
             recursive_read_only: node_facts.handler("").recursive_read_only_mounts,
             probes: Probes::NotRun,
             admission: facts::admission(&config, &flags, &machine, &runtime, &node_name, &allocatable)?,
+            admission_hook: own.admission_hook.is_some(),
         },
         remembered.records,
     );
@@ -202,6 +203,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         resolv_conf: config.resolv_conf.clone(),
         id_ranges: facts::id_ranges(&config),
         view: Arc::clone(&view),
+        admission_hook: facts::admission_hook(&own),
         images: Box::new(Puller::new(Box::new(client.clone()), pull_limits)),
         objects: Arc::new(crate::volumes::objects::NoObjects),
         http: Box::new(adapters::HookHttp::new()),

@@ -52,7 +52,7 @@ pub fn read_file(path: &Path) -> Layer {
 }
 
 /// An error with its causes on one line.
-fn error_text(error: &dyn std::error::Error) -> String {
+pub(super) fn error_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

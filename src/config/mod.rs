@@ -12,6 +12,7 @@ pub mod file;
 pub mod flags;
 pub mod in_force;
 pub mod nested;
+pub mod own;
 pub mod print;
 pub mod problem;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub mod yaml;
 
 pub use duration::GoDuration;
 pub use flags::{CommandLine, NodeFlags};
+pub use own::OwnConfig;
 pub use problem::Problem;
 pub use types::KubeletConfiguration;
 
@@ -41,6 +43,8 @@ pub struct Loaded {
     pub config: KubeletConfiguration,
     /// The flags about this node.
     pub flags: NodeFlags,
+    /// What only ferrolet has.
+    pub own: OwnConfig,
     /// What the owner should know; log each as a warning.
     pub warnings: Vec<String>,
     /// What explains what was read; log each for information.
@@ -89,6 +93,10 @@ pub fn load_command_line(line: CommandLine) -> Result<Loaded, LoadError> {
     all.append(&mut loader.problems);
     all.extend(checks);
     all.extend(validate::validate_node_flags(&node));
+    let own = own::load(node.ferrolet_config.as_deref()).unwrap_or_else(|problems| {
+        all.extend(problems);
+        OwnConfig::default()
+    });
     let mut warnings = warnings;
     warnings.append(&mut loader.warnings);
     if !all.is_empty() {
@@ -96,7 +104,7 @@ pub fn load_command_line(line: CommandLine) -> Result<Loaded, LoadError> {
     }
     let (now, before) = (print::to_map(&config), loader.baseline());
     warnings.extend(in_force::warning(&now, &before, &node_flags_used));
-    Ok(Loaded { config, flags: node, warnings, notes: loader.notes })
+    Ok(Loaded { config, flags: node, own, warnings, notes: loader.notes })
 }
 
 /// The name of a flag and what it set, by the path in the configuration.

@@ -16,6 +16,7 @@ pub mod logs;
 pub mod mounts;
 pub mod network;
 pub mod pod_dirs;
+pub mod program;
 pub mod remove;
 
 pub use error::{HostError, explain};

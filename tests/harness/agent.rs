@@ -37,7 +37,7 @@ impl<'node> Agent<'node> {
         agent
     }
 
-    /// The same, without waiting.
+    /// The same, without waiting. Its own settings are those of the node's `ferrolet.yaml`, if there is one.
     pub(crate) fn spawn(node: &'node Node, change: impl FnOnce(&mut Value)) -> Agent<'node> {
         Agent::spawn_as(node, "node", &[], change)
     }
@@ -64,6 +64,8 @@ impl<'node> Agent<'node> {
         change(&mut config);
         fs::write(node.path("kubelet.json"), config.to_string()).expect("write the configuration");
         let log = fs::File::options().create(true).append(true).open(node.path("ferrolet.log")).expect("open the log");
+        let own = node.path("ferrolet.yaml");
+        let own = if own.exists() { vec!["--ferrolet-config".into(), own.into_os_string()] } else { Vec::new() };
         let process = node
             .command(env!("CARGO_BIN_EXE_ferrolet"))
             .arg("--config")
@@ -72,6 +74,7 @@ impl<'node> Agent<'node> {
             .arg(node.path("kubelet"))
             .args(["--hostname-override", name, "-v", "4"])
             .args(flags)
+            .args(own)
             .stdout(log.try_clone().expect("share the log"))
             .stderr(log)
             .spawn()

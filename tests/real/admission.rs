@@ -2,6 +2,8 @@
 //!
 //! Static pods are critical: what is too big for them is told in the words for pods that nobody can make room for.
 
+use std::{fs, os::unix::fs::PermissionsExt};
+
 use serde_json::{Value, json};
 
 use super::lab::{Lab, has_event, pod, shell, until_term};
@@ -63,6 +65,51 @@ fn pods_that_the_node_refuses_stay_refused_and_the_others_run() {
     lab.wait_running("first");
     assert_eq!(lab.identities("first").expect("the runtime lists"), before);
     for name in ["big", "sysctl", "second", "elsewhere", "first"] {
+        lab.remove(name);
+        lab.wait_gone(name);
+    }
+}
+
+/// Writes the node's own settings with a hook that refuses one pod and hangs over another.
+fn put_hook(node: &Node, timeout: &str, failure_policy: &str) {
+    let script = r#"#!/bin/sh
+case "$(cat)" in
+*'"name":"hung-node"'*) sleep 1000 ;;
+*'"name":"unwanted-node"'*) echo '{"admit": false, "reason": "NoGpu", "message": "no GPU here"}' ;;
+*) echo '{"admit": true}' ;;
+esac
+"#;
+    let program = node.path("hook.sh");
+    fs::write(&program, script).expect("write the hook");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("make the hook a program");
+    let hook = json!({ "command": [program], "timeout": timeout, "failurePolicy": failure_policy });
+    let own = json!({ "admissionHook": hook });
+    fs::write(node.path("ferrolet.yaml"), own.to_string()).expect("write the agent's own settings");
+}
+
+#[test]
+fn a_program_of_the_owner_has_the_last_word_and_delays_its_own_pod_only() {
+    let node = Node::start(Containerd::System);
+    put_hook(&node, "2m", "reject");
+    let lab = Lab::start(&node);
+    lab.put(&pod("hung", &[app(json!({}))], json!({})));
+    lab.wait_pod("hung", "asked about", |pod| (pod["stage"] == "Asking").then_some(()));
+    lab.put(&pod("fine", &[app(json!({}))], json!({})));
+    lab.put(&pod("unwanted", &[app(json!({}))], json!({})));
+    lab.wait_running("fine");
+    refused(&lab, "unwanted", "NoGpu", "no GPU here");
+    assert_eq!(lab.pod("hung").expect("it is still there")["stage"], "Asking");
+
+    // A shorter patience, and the other policy: the pod that runs is not asked about again.
+    let before = lab.identities("fine").expect("the runtime lists");
+    lab.agent.kill();
+    put_hook(&node, "1s", "admit");
+    let lab = Lab::start(&node);
+    let told = lab.wait_running("hung");
+    assert!(has_event(&told, "AdmissionHookFailed"), "{told}");
+    lab.wait_running("fine");
+    assert_eq!(lab.identities("fine").expect("the runtime lists"), before);
+    for name in ["hung", "fine", "unwanted"] {
         lab.remove(name);
         lab.wait_gone(name);
     }

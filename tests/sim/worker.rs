@@ -103,6 +103,7 @@ impl Job {
         }
         let uid = &self.work.uid;
         match step {
+            Step::AskAdmissionHook => {}
             Step::PreparePod => {
                 runtime.folders.insert(uid.clone());
             }

@@ -87,6 +87,7 @@ pub(super) fn settings(boot: u64, probes: Probes) -> Settings {
                 .into(),
             ..Limits::default()
         },
+        admission_hook: false,
     }
 }
 
@@ -484,6 +485,7 @@ impl World {
 
 fn word(step: &Step) -> String {
     match step {
+        Step::AskAdmissionHook => "ask".to_owned(),
         Step::PreparePod => "prepare".to_owned(),
         Step::StopContainers { containers, .. } => {
             let ids: Vec<&str> = containers.iter().map(|c| c.id.as_str()).collect();

@@ -5,6 +5,7 @@
 //! what a failure means are in the plan. It may hang in a mount, a pull, a hook or a runtime call
 //! without anybody else waiting, and a panic in a work is that pod's failure alone.
 
+mod admission_hook;
 mod credentials;
 mod environment;
 mod hooks;
@@ -28,6 +29,7 @@ use crate::msg::NodeView;
 use crate::util::snapshot::Snapshot;
 use crate::volumes::ObjectSource;
 
+pub use admission_hook::{AdmissionHook, HookFailure};
 pub use user_namespace::IdRanges;
 
 pub use pool::{WorkerPool, WorkerPoolSettings};
@@ -54,6 +56,8 @@ pub struct Tools {
     pub view: Arc<Snapshot<NodeView>>,
     /// The file that `resolvConf` names; empty for none.
     pub resolv_conf: String,
+    /// The program that has the last word about pods that may start; `None` for none.
+    pub admission_hook: Option<AdmissionHook>,
     /// Gets images ready.
     pub images: Box<dyn ImageSource>,
     /// Where ConfigMaps, Secrets, tokens and services come from.

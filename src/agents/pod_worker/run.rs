@@ -3,7 +3,7 @@
 use crossbeam_channel::Sender;
 
 use super::prepare::Prepared;
-use super::{Tools, prepare, start, stop, user_namespace};
+use super::{Tools, admission_hook, prepare, start, stop, user_namespace};
 use crate::api::pod::has_user_namespace;
 use crate::api::runtime::SandboxSpec;
 use crate::core::spec::{SANDBOX_CONFIG_ERROR, SandboxInputs, UserNamespace, sandbox_spec};
@@ -21,20 +21,13 @@ pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWork
     for planned in &work.steps {
         // What stops something is given up half-way only when it shall be stopped sooner.
         let is_overtaken = work.cancel.is_cancelled();
-        let result = if !go_on || is_overtaken {
-            StepResult::Skipped
-        } else {
-            match run.step(&planned.step) {
-                Ok(()) => StepResult::Done,
-                Err(reason) => {
-                    go_on = planned.on_failure == OnFailure::Continue;
-                    if !work.cancel.is_cancelled() {
-                        log::warn!("pod {}: {}: {}", work.name, reason.reason, reason.message);
-                    }
-                    StepResult::Failed(reason)
-                }
+        let result = if !go_on || is_overtaken { StepResult::Skipped } else { run.step(&planned.step) };
+        if let StepResult::Failed(reason) = &result {
+            go_on = planned.on_failure == OnFailure::Continue;
+            if !work.cancel.is_cancelled() {
+                log::warn!("pod {}: {}: {}", work.name, reason.reason, reason.message);
             }
-        };
+        }
         results.push((planned.step.clone(), result));
     }
     WorkReport {
@@ -60,8 +53,9 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn step(&mut self, step: &Step) -> Result<(), Reason> {
-        match step {
+    fn step(&mut self, step: &Step) -> StepResult {
+        let done = match step {
+            Step::AskAdmissionHook => return admission_hook::ask(self),
             Step::PreparePod => self.prepare().map(drop),
             Step::StopContainers { containers, grace } => stop::containers(self, containers, *grace),
             Step::StopSandbox(id) => {
@@ -69,11 +63,9 @@ impl Run<'_> {
             }
             Step::RunSandbox { attempt } => self.run_sandbox(*attempt),
             Step::StartContainer { kind, name, attempt } => start::container(self, *kind, name, *attempt),
-            Step::RemoveContainer { id, name } => {
-                self.gone_is_fine(self.tools.client.remove_container(id, &self.work.cancel), "FailedRemoveContainer")?;
-                start::unlink_log(self, name, id);
-                Ok(())
-            }
+            Step::RemoveContainer { id, name } => self
+                .gone_is_fine(self.tools.client.remove_container(id, &self.work.cancel), "FailedRemoveContainer")
+                .map(|()| start::unlink_log(self, name, id)),
             Step::RemoveSandbox(id) => {
                 self.gone_is_fine(self.tools.client.remove_pod_sandbox(id, &self.work.cancel), "FailedRemovePodSandBox")
             }
@@ -82,6 +74,10 @@ impl Run<'_> {
                 self.tools.images.forget(&self.work.uid);
                 prepare::forget(self)
             }
+        };
+        match done {
+            Ok(()) => StepResult::Done,
+            Err(reason) => StepResult::Failed(reason),
         }
     }
 

@@ -13,6 +13,8 @@ pub struct NodeFlags {
     pub config: Option<PathBuf>,
     /// `--config-dir`: the folder of drop-ins.
     pub config_dir: Option<PathBuf>,
+    /// `--ferrolet-config`: the file of ferrolet's own settings.
+    pub ferrolet_config: Option<PathBuf>,
     /// `--kubeconfig`: how to reach the API server; none for a node by itself.
     pub kubeconfig: Option<PathBuf>,
     /// `--bootstrap-kubeconfig`: how to get the first client certificate.
@@ -58,6 +60,7 @@ impl Default for NodeFlags {
         NodeFlags {
             config: None,
             config_dir: None,
+            ferrolet_config: None,
             kubeconfig: None,
             bootstrap_kubeconfig: None,
             hostname_override: None,

@@ -71,6 +71,7 @@ pub(super) const NOT_DEPRECATED: [&str; 5] = ["v", "vmodule", "log-flush-frequen
 pub const NODE: &[Flag] = &[
     node("config", Text, "", |f, v| f.config = file(v), "The configuration file; flags win over what it says.", ""),
     node("config-dir", Text, "", |f, v| f.config_dir = file(v), "Folder of drop-ins (*.conf, also in folders below), merged over the configuration file in the order of their names.", ""),
+    node("ferrolet-config", Text, "", |f, v| f.ferrolet_config = file(v), "The file of ferrolet's own settings, which the kubelet does not have; none for the defaults.", ""),
     node("kubeconfig", Text, "", |f, v| f.kubeconfig = file(v), "How to reach the API server; without it the node runs only its own static pods.", ""),
     node("bootstrap-kubeconfig", Text, "", |f, v| f.bootstrap_kubeconfig = file(v), "Kubeconfig to get the first client certificate with, where --kubeconfig is not there yet.", ""),
     node("hostname-override", Text, "", |f, v| f.hostname_override = text(v), "The node's name; empty for the machine's host name.", ""),

@@ -11,10 +11,12 @@ use super::drive::Turn;
 use super::entry::{Entry, Stage};
 use crate::api::PodUid;
 use crate::api::moment::{Moment, Now};
+use crate::api::runtime::RuntimePod;
 use crate::api::v1::Pod;
 use crate::core::admit::{self, AdmissionView, Verdict};
+use crate::core::plan::Plan;
 use crate::core::status;
-use crate::msg::{EventType, Reason};
+use crate::msg::{EventType, OnFailure, PlannedStep, Reason, Step, StepResult, WorkReport};
 
 /// Reason of the pods that make room, in their status and as an event.
 const PREEMPTING: &str = "Preempting";
@@ -31,15 +33,56 @@ impl Node {
         let others = self.pods.values().filter(|e| e.uid != *uid && self.holds_room(e));
         let others: Vec<&Pod> = others.map(|e| e.pod.as_ref()).collect();
         let view = AdmissionView { limits: &self.settings.admission, others: &others };
-        match admit::admit(admit::CHECKS, wanted, &view) {
+        let verdict = admit::admit(admit::CHECKS, wanted, &view);
+        let is_asked = self.settings.admission_hook && self.pods.get(uid).is_some_and(|e| !e.hook_admits);
+        match verdict {
+            Verdict::Refuse(reason) => self.reject(now, uid, reason),
+            // The hook may take its time: the room is the pod's meanwhile, and nobody ends for it yet.
+            Verdict::Admit | Verdict::Preempt(_) if is_asked => self.set_stage(uid, Stage::Asking),
             Verdict::Admit => self.set_stage(uid, Stage::Active),
-            Verdict::Refuse(reason) => {
-                let message = reason.message.clone();
-                self.event(now, uid, "", EventType::Warning, &reason.reason, message);
-                self.set_stage(uid, Stage::Rejected(reason))
-            }
             Verdict::Preempt(victims) => self.make_room(now, uid, victims),
         }
+    }
+
+    fn reject(&mut self, now: Now, uid: &PodUid, reason: Reason) -> Turn {
+        let message = reason.message.clone();
+        self.event(now, uid, "", EventType::Warning, &reason.reason, message);
+        self.set_stage(uid, Stage::Rejected(reason))
+    }
+
+    /// Has a worker ask the admission hook.
+    pub(super) fn turn_asking(&mut self, now: Now, uid: &PodUid) -> Turn {
+        let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
+        if entry.wanted.is_none() {
+            return self.set_stage(uid, Stage::Forgetting);
+        }
+        if let Some(cause) = entry.end_by_source(now) {
+            let deadline = now.mono + entry.grace();
+            return self.set_stage(uid, Stage::Ending { cause, deadline });
+        }
+        let cause = "this node has nothing against the pod".to_owned();
+        let step = PlannedStep { step: Step::AskAdmissionHook, cause, on_failure: OnFailure::Abort };
+        let plan = Plan { steps: vec![step], ..Plan::default() };
+        self.carry_out(now, uid, plan, &RuntimePod::default())
+    }
+
+    /// Takes the hook's answer. A question that did not reach the hook is asked again.
+    pub(super) fn take_hook_answer(&mut self, now: Now, report: &WorkReport) {
+        let uid = &report.uid;
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        // Asking changed nothing in the runtime: what was seen of it still counts.
+        let settled_at = entry.settled_at;
+        entry.learn_report(report, Self::retry_delay);
+        entry.settled_at = settled_at;
+        let _moved = match report.results.first().map(|(_, result)| result) {
+            Some(StepResult::Done) if !report.cancelled => {
+                entry.hook_admits = true;
+                self.set_stage(uid, Stage::Queued)
+            }
+            Some(StepResult::Refused(reason)) if !report.cancelled => self.reject(now, uid, reason.clone()),
+            Some(_) | None => Turn::Stay,
+        };
+        self.drive(now, uid);
     }
 
     /// Ends the pods that have to make room; the critical one starts when they are gone.
@@ -76,7 +119,8 @@ impl Node {
             let deadline = now.mono + entry.grace();
             return self.set_stage(uid, Stage::Ending { cause, deadline });
         }
-        let still_there = |victim: &&PodUid| self.pods.get(*victim).is_some_and(|e| self.holds_room(e));
+        // Whether or not its source still has it: what counts is that nothing of it runs.
+        let still_there = |victim: &&PodUid| self.pods.get(*victim).is_some_and(|e| !e.has_made_room());
         let left: Vec<PodUid> = victims.iter().filter(still_there).cloned().collect();
         if !left.is_empty() && now.mono < *until {
             let names: Vec<&str> = left.iter().filter_map(|v| self.pods.get(v)).map(|e| e.name.name.as_str()).collect();
@@ -99,7 +143,7 @@ impl Node {
 
     /// Drives those that wait for this pod to make room, if it has.
     pub(super) fn tell_of_room(&mut self, now: Now, uid: &PodUid) {
-        if self.pods.get(uid).is_some_and(|e| self.holds_room(e)) {
+        if self.pods.get(uid).is_some_and(|e| !e.has_made_room()) {
             return;
         }
         let waiting = self
@@ -128,7 +172,7 @@ impl Node {
     fn holds_room(&self, entry: &Entry) -> bool {
         entry.wanted.is_some()
             && match entry.stage {
-                Stage::Active | Stage::MakingRoom { .. } | Stage::Ending { .. } => true,
+                Stage::Active | Stage::Asking | Stage::MakingRoom { .. } | Stage::Ending { .. } => true,
                 Stage::Queued => self.was_admitted(&entry.uid),
                 Stage::Rejected(_) | Stage::Releasing { .. } | Stage::Ended { .. } | Stage::Forgetting => false,
             }
@@ -140,6 +184,18 @@ impl Node {
             let created = self.pods.get(uid).and_then(|e| e.pod.metadata.creation_timestamp.clone());
             (created, uid.clone())
         });
+    }
+}
+
+impl Entry {
+    /// Whether nothing of it runs any more.
+    fn has_made_room(&self) -> bool {
+        match self.stage {
+            Stage::Active | Stage::Asking | Stage::MakingRoom { .. } | Stage::Ending { .. } => false,
+            Stage::Queued | Stage::Rejected(_) | Stage::Releasing { .. } | Stage::Ended { .. } | Stage::Forgetting => {
+                true
+            }
+        }
     }
 }
 

@@ -69,6 +69,7 @@ impl Entry {
         match self.stage {
             Stage::Ending { deadline, .. } => Some(deadline),
             Stage::Queued
+            | Stage::Asking
             | Stage::MakingRoom { .. }
             | Stage::Rejected(_)
             | Stage::Active
@@ -81,7 +82,7 @@ impl Entry {
     /// Where it is in its life, for reporters. `is_at_rest`: the runtime runs nothing of it.
     pub(super) fn life(&self, is_at_rest: bool) -> Life {
         match self.stage {
-            Stage::Queued | Stage::MakingRoom { .. } => Life::Waiting,
+            Stage::Queued | Stage::Asking | Stage::MakingRoom { .. } => Life::Waiting,
             Stage::Active => Life::Active,
             Stage::Ended { .. } => Life::Over,
             Stage::Rejected(_) | Stage::Forgetting if is_at_rest => Life::Over,

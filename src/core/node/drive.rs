@@ -51,6 +51,7 @@ impl Node {
         }
         match entry.stage {
             Stage::Queued => self.turn_queued(now, uid),
+            Stage::Asking => self.turn_asking(now, uid),
             Stage::MakingRoom { .. } => self.turn_making_room(now, uid),
             Stage::Rejected(_) => self.turn_rejected(uid),
             Stage::Active => self.turn_active(now, uid),
@@ -210,7 +211,7 @@ impl Node {
     }
 
     /// Hands the plan to a worker, or says what the pod waits for.
-    fn carry_out(&mut self, now: Now, uid: &PodUid, plan: Plan, observed: &RuntimePod) -> Turn {
+    pub(super) fn carry_out(&mut self, now: Now, uid: &PodUid, plan: Plan, observed: &RuntimePod) -> Turn {
         let next_work = self.next_work;
         let Some(entry) = self.pods.get_mut(uid) else { return Turn::Stay };
         entry.plan = plan.steps.iter().map(describe).collect();
@@ -374,7 +375,7 @@ impl Entry {
     /// Whether the work in flight is for something that is no longer so.
     fn is_overtaken(&self, now: Now) -> bool {
         match self.stage {
-            Stage::Active => self.end_by_source(now).is_some(),
+            Stage::Asking | Stage::Active => self.end_by_source(now).is_some(),
             Stage::Ending { .. } => self.is_too_slow(),
             Stage::Queued
             | Stage::MakingRoom { .. }
@@ -416,6 +417,7 @@ impl Entry {
         self.stage = match stage {
             Stage::Releasing { cause } if done(&Step::ReleasePod) => Stage::Ended { cause },
             other @ (Stage::Queued
+            | Stage::Asking
             | Stage::MakingRoom { .. }
             | Stage::Rejected(_)
             | Stage::Active
@@ -433,6 +435,7 @@ impl Entry {
 /// A step in words, for `ferrolet why` and logs.
 pub(super) fn describe(planned: &PlannedStep) -> String {
     let what = match &planned.step {
+        Step::AskAdmissionHook => "ask the admission hook".to_owned(),
         Step::PreparePod => "prepare folders, cgroup and volumes".to_owned(),
         Step::StopContainers { containers, grace } => {
             let names: Vec<&str> = containers.iter().map(|c| c.name.as_str()).collect();

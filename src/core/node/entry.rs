@@ -65,6 +65,8 @@ impl Cause {
 pub(super) enum Stage {
     /// Another pod of the same name is not gone yet, or it is not known yet what runs.
     Queued,
+    /// This node has nothing against it; the owner's hook is asked.
+    Asking,
     /// Admitted; starts when these pods have made room for it, or at this time all the same.
     MakingRoom { victims: BTreeSet<PodUid>, until: Moment },
     /// Not admitted.
@@ -85,6 +87,7 @@ impl Stage {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Queued => "Queued",
+            Self::Asking => "Asking",
             Self::MakingRoom { .. } => "MakingRoom",
             Self::Rejected(_) => "Rejected",
             Self::Active => "Active",
@@ -98,7 +101,12 @@ impl Stage {
     pub(super) fn cause(&self) -> Option<&Cause> {
         match self {
             Self::Ending { cause, .. } | Self::Releasing { cause } | Self::Ended { cause } => Some(cause),
-            Self::Queued | Self::MakingRoom { .. } | Self::Rejected(_) | Self::Active | Self::Forgetting => None,
+            Self::Queued
+            | Self::Asking
+            | Self::MakingRoom { .. }
+            | Self::Rejected(_)
+            | Self::Active
+            | Self::Forgetting => None,
         }
     }
 }
@@ -125,6 +133,8 @@ pub(super) struct Entry {
     /// What is known of its spec.
     pub(super) pod: Arc<Pod>,
     pub(super) stage: Stage,
+    /// Whether the admission hook has let it pass.
+    pub(super) hook_admits: bool,
     /// Why this node ends it though it is wanted.
     pub(super) doom: Option<Box<status::Ending>>,
     pub(super) work: Work,
@@ -171,6 +181,7 @@ impl Entry {
             wanted: wanted.then(|| Arc::clone(&pod)),
             pod,
             stage: Stage::Queued,
+            hook_admits: false,
             doom: None,
             work: Work::Idle,
             settled_at: Moment::default(),
@@ -311,7 +322,7 @@ impl Entry {
                 (_, StepResult::Failed(reason)) => {
                     failure.get_or_insert_with(|| reason.clone());
                 }
-                (_, StepResult::Done | StepResult::Skipped) => {}
+                (_, StepResult::Done | StepResult::Refused(_) | StepResult::Skipped) => {}
             }
         }
         if report.cancelled {

@@ -98,7 +98,10 @@ impl Node {
         if spec_changed || labels_changed {
             entry.want_refresh("the pod changed");
         }
-        if matches!(entry.stage, Stage::Queued | Stage::MakingRoom { .. } | Stage::Rejected(_) | Stage::Active) {
+        if matches!(
+            entry.stage,
+            Stage::Queued | Stage::Asking | Stage::MakingRoom { .. } | Stage::Rejected(_) | Stage::Active
+        ) {
             entry.pod = pod;
             if spec_changed {
                 // What failed may work now, and what is under way may be for nothing.
@@ -259,6 +262,9 @@ impl Node {
             super::entry::Work::Running { id, .. } if id == report.id => {}
             // A report of a work that is not the entry's: nothing to learn from it.
             super::entry::Work::Running { .. } | super::entry::Work::Idle => return,
+        }
+        if entry.stage == Stage::Asking {
+            return self.take_hook_answer(now, report);
         }
         entry.learn_report(report, Self::retry_delay);
         entry.advance(report);

@@ -70,6 +70,8 @@ pub struct Settings {
     pub probes: Probes,
     /// What admission checks against.
     pub admission: super::admit::Limits,
+    /// Whether a program has the last word about pods that may start.
+    pub admission_hook: bool,
 }
 
 /// Something that happened.

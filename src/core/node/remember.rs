@@ -25,8 +25,9 @@ impl Node {
     pub(super) fn remember(&mut self, uid: &PodUid) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         // A pod that nothing was done for needs no record.
-        let fresh = matches!(entry.stage, Stage::Queued | Stage::MakingRoom { .. } | Stage::Rejected(_))
-            || !entry.was_touched();
+        let fresh =
+            matches!(entry.stage, Stage::Queued | Stage::Asking | Stage::MakingRoom { .. } | Stage::Rejected(_))
+                || !entry.was_touched();
         if entry.saved.is_none() && fresh {
             return;
         }

@@ -72,6 +72,7 @@ impl Story {
                 allocatable: [("pods".to_owned(), Amount::from_value(110, Format::DecimalSi))].into(),
                 ..Default::default()
             },
+            admission_hook: false,
         };
         Self { node: Node::new(settings, Vec::new()), source, seconds: 100, works: Vec::new() }
     }

@@ -88,7 +88,7 @@ impl Node {
 
 fn status_stage(stage: &Stage) -> status::Stage<'_> {
     match stage {
-        Stage::Queued | Stage::MakingRoom { .. } => status::Stage::Waiting,
+        Stage::Queued | Stage::Asking | Stage::MakingRoom { .. } => status::Stage::Waiting,
         Stage::Rejected(reason) => status::Stage::Rejected(reason),
         Stage::Active => status::Stage::Active,
         Stage::Ending { .. } => status::Stage::Terminating,
@@ -106,7 +106,7 @@ impl Entry {
             return format!("waits for {}", self.waits.join("; "));
         }
         match &self.stage {
-            Stage::Queued | Stage::MakingRoom { .. } => "waits for its turn".to_owned(),
+            Stage::Queued | Stage::Asking | Stage::MakingRoom { .. } => "waits for its turn".to_owned(),
             Stage::Rejected(reason) => format!("was not admitted: {}: {}", reason.reason, reason.message),
             Stage::Active => "runs as it should; nothing to do".to_owned(),
             Stage::Ending { cause, .. } => format!("ends: {}", cause.sentence()),

@@ -204,6 +204,7 @@ fn transcript(plan: &Plan) -> String {
             OnFailure::Continue => "",
         };
         let line = match step {
+            Step::AskAdmissionHook => format!("ask the hook: {cause}"),
             Step::PreparePod => format!("prepare: {cause}"),
             Step::StopContainers { containers, grace } => {
                 let stops = containers.iter().map(|stop| {

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::deletion::{at_rest, running, with_app};
 use super::*;
 use crate::api::labels;
 use crate::core::node::entry::Stage;
+use crate::msg::Reason;
 
 /// A pod that requests so many thousandths of a CPU; `more` is laid over its spec.
 fn asking(uid: &str, millis: u32, more: &Value) -> Arc<Pod> {
@@ -61,12 +63,10 @@ fn events(story: &Story, uid: &str) -> Vec<String> {
     entry.events.iter().map(|e| format!("{}: {}", e.event.reason, e.event.message)).collect()
 }
 
-/// The pod's containers are stopped, as its last work found it.
-fn at_rest(story: &mut Story, uid: &str) -> String {
+/// The pod's last work ends, and a look finds nothing running.
+fn rests(story: &mut Story, uid: &str) -> String {
     story.report(&StepResult::Done);
-    let mut pod = a_sandbox(uid, uid).as_ref().clone();
-    pod.sandboxes[0].state = SandboxState::NotReady;
-    story.see(Scope::Pod(uid.into()), vec![Arc::new(pod)], &[])
+    story.see(Scope::Pod(uid.into()), vec![at_rest(uid, 137)], &[])
 }
 
 /// A node on which `low` runs, which has 700 of the 1000 thousandths.
@@ -74,8 +74,7 @@ fn low_runs() -> Story {
     let mut story = looked(one_cpu(Vec::new()));
     story.source(&[asking("low", 700, &json!({}))]);
     story.report(&StepResult::Done);
-    story.see(Scope::Pod("low".into()), vec![a_sandbox("low", "low")], &[]);
-    story.report(&StepResult::Done);
+    story.see(Scope::Pod("low".into()), vec![with_app("low", 0, running())], &[]);
     story
 }
 
@@ -87,7 +86,8 @@ fn a_pod_without_room_fails_and_nothing_is_done_for_it() {
     assert_eq!(told(&mut story, "a"), format!("Rejected Failed OutOfcpu Pod was rejected: {why}"));
     assert_eq!(events(&story, "a"), [format!("OutOfcpu: {why}")]);
     // Room that comes later changes nothing: the pod has failed.
-    story.node.settings.admission.allocatable.clear();
+    let more = Amount::from_value(100, Format::DecimalSi);
+    story.node.settings.admission.allocatable.insert("cpu".to_owned(), more);
     story.see(Scope::All, Vec::new(), &[]);
     assert!(told(&mut story, "a").starts_with("Rejected"));
     assert_eq!(story.source(&[]), "");
@@ -136,8 +136,8 @@ fn what_was_admitted_stays_so_over_a_restart() {
     let mut story = one_cpu(Vec::new());
     story.node.settings.admission.allocatable.remove("cpu");
     story.source(&wanted);
-    story.see(Scope::All, vec![a_sandbox("low", "low")], &[]);
-    assert_eq!(told(&mut story, "low"), "Active Pending");
+    story.see(Scope::All, vec![with_app("low", 0, running())], &[]);
+    assert_eq!(told(&mut story, "low"), "Active Running");
     assert!(told(&mut story, "a").starts_with("Rejected Failed OutOfcpu"));
 }
 
@@ -146,18 +146,22 @@ fn a_critical_pod_starts_when_others_have_made_room() {
     let mut story = low_runs();
     let (low, high) = (asking("low", 700, &json!({})), critical("high", 600));
     assert_eq!(story.source(&[low.clone(), high.clone()]), "record low, work low");
-    let ended: Vec<&Step> = story.works.last().expect("a work").steps.iter().map(|s| &s.step).collect();
-    assert_eq!(ended, [&Step::StopSandbox(SandboxId::from("sandbox"))]);
+    let first = story.works.last().and_then(|work| work.steps.first()).expect("a step");
+    assert!(
+        matches!(&first.step, Step::StopContainers { grace, .. } if *grace == Duration::from_secs(20)),
+        "{first:?}"
+    );
     assert_eq!(told(&mut story, "high"), "MakingRoom Pending");
     assert_eq!(events(&story, "low"), ["Preempting: Preempted in order to admit critical pod"]);
     // The room is promised: nobody else gets it.
     story.source(&[low, high, asking("thief", 500, &json!({}))]);
     assert!(told(&mut story, "thief").starts_with("Rejected Failed OutOfcpu"));
-    assert_eq!(at_rest(&mut story, "low"), "inspect low, record low, work low, record high, work high");
+    assert_eq!(rests(&mut story, "low"), "record low, work low, record high, work high");
     assert_eq!(told(&mut story, "high"), "Active Pending");
     let end = "Failed Preempting Preempted in order to admit critical pod";
     assert_eq!(told(&mut story, "low"), format!("Releasing {end}"));
-    let view = story.node.pod_view(Now::default(), &PodUid::from("low")).expect("a view");
+    let now = Now { mono: story.mono(), wall: 0 };
+    let view = story.node.pod_view(now, &PodUid::from("low")).expect("a view");
     let conditions = view.status.conditions.clone().unwrap_or_default();
     let target = conditions.iter().find(|c| c.type_ == "DisruptionTarget").expect("the condition");
     assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
@@ -181,7 +185,7 @@ fn a_critical_pod_that_is_dropped_while_it_waits_leaves_nothing() {
     story.source(&[asking("low", 700, &json!({}))]);
     assert_eq!(told(&mut story, "high"), "gone");
     // What was ended for it stays ended.
-    at_rest(&mut story, "low");
+    rests(&mut story, "low");
     assert!(told(&mut story, "low").starts_with("Releasing Failed Preempting"));
 }
 
@@ -192,10 +196,10 @@ fn a_pod_that_made_room_keeps_its_reason_over_a_restart() {
     let record = story.node.pods[&PodUid::from("low")].saved.clone().expect("a record");
     let mut story = one_cpu(vec![record.as_ref().clone()]);
     story.source(&[asking("low", 700, &json!({})), critical("high", 600)]);
-    story.see(Scope::All, vec![a_sandbox("low", "low")], &[]);
+    story.see(Scope::All, vec![with_app("low", 0, running())], &[]);
     assert_eq!(told(&mut story, "high"), "MakingRoom Pending");
     assert_eq!(events(&story, "low"), Vec::<String>::new());
-    at_rest(&mut story, "low");
+    rests(&mut story, "low");
     assert_eq!(told(&mut story, "low"), "Releasing Failed Preempting Preempted in order to admit critical pod");
     assert_eq!(told(&mut story, "high"), "Active Pending");
 }
@@ -211,4 +215,82 @@ fn a_static_pod_that_nobody_can_make_room_for_is_refused() {
     let start = "Rejected Failed UnexpectedAdmissionError Pod was rejected: Unexpected error while attempting to recover from admission failure: ";
     assert_eq!(told, format!("{start}{why}"));
     assert!(matches!(story.node.pods[&PodUid::from("a")].stage, Stage::Rejected(_)));
+}
+
+/// A node with a hook, on which `low` runs.
+fn with_hook() -> Story {
+    let mut story = low_runs();
+    story.node.settings.admission_hook = true;
+    story
+}
+
+fn with_low(more: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+    [&[asking("low", 700, &json!({}))], more].concat()
+}
+
+#[test]
+fn the_hook_has_the_last_word() {
+    let mut story = with_hook();
+    assert_eq!(story.source(&with_low(&[asking("a", 200, &json!({}))])), "work a");
+    let steps: Vec<&Step> = story.works.last().expect("a work").steps.iter().map(|s| &s.step).collect();
+    assert_eq!(steps, [&Step::AskAdmissionHook]);
+    assert_eq!(told(&mut story, "a"), "Asking Pending");
+    // Nothing was done in the runtime: it starts at once, without another look.
+    assert_eq!(story.report(&StepResult::Done), "record a, work a");
+    assert_eq!(told(&mut story, "a"), "Active Pending");
+
+    story.source(&with_low(&[asking("b", 100, &json!({}))]));
+    let why = Reason { reason: "NoGpu".to_owned(), message: "no GPU here".to_owned() };
+    assert_eq!(story.report(&StepResult::Refused(why)), "");
+    assert_eq!(told(&mut story, "b"), "Rejected Failed NoGpu Pod was rejected: no GPU here");
+    assert_eq!(events(&story, "b"), ["NoGpu: no GPU here"]);
+}
+
+#[test]
+fn the_hook_is_not_asked_about_pods_that_the_node_refuses_or_has_admitted() {
+    let mut story = with_hook();
+    assert_eq!(story.source(&with_low(&[asking("a", 64_000, &json!({}))])), "");
+    assert!(told(&mut story, "a").starts_with("Rejected Failed OutOfcpu"));
+    let record = story.node.pods[&PodUid::from("low")].saved.clone().expect("a record");
+    let mut story = one_cpu(vec![record.as_ref().clone()]);
+    story.node.settings.admission_hook = true;
+    story.source(&with_low(&[]));
+    let mut story = looked(story);
+    assert_eq!(told(&mut story, "low"), "Active Pending");
+}
+
+#[test]
+fn room_is_kept_while_the_hook_thinks_and_made_when_it_has_agreed() {
+    let mut story = with_hook();
+    let high = critical("high", 600);
+    assert_eq!(story.source(&with_low(std::slice::from_ref(&high))), "work high");
+    assert!(told(&mut story, "low").starts_with("Active"));
+    story.source(&with_low(&[high, asking("thief", 200, &json!({}))]));
+    assert!(told(&mut story, "thief").starts_with("Rejected Failed OutOfcpu"));
+    assert_eq!(story.report(&StepResult::Done), "record low, work low");
+    assert_eq!(told(&mut story, "high"), "MakingRoom Pending");
+}
+
+#[test]
+fn a_question_that_did_not_reach_the_hook_is_asked_again() {
+    let mut story = with_hook();
+    story.source(&with_low(&[asking("a", 200, &json!({}))]));
+    let failed = StepResult::Failed(Reason { reason: "NoThread".to_owned(), message: String::new() });
+    // The first time after a second, which is over when the report comes; then later and later.
+    assert_eq!(story.report(&failed), "work a");
+    assert_eq!(story.report(&failed), "");
+    assert_eq!(told(&mut story, "a"), "Asking Pending");
+    assert!(story.node.next_deadline().is_some_and(|at| at > story.mono()));
+    story.seconds += 10;
+    assert_eq!(story.tell(Input::Timer), "work a");
+}
+
+#[test]
+fn a_pod_that_is_dropped_while_the_hook_thinks_is_gone_when_its_worker_is_free() {
+    let mut story = with_hook();
+    story.source(&with_low(&[asking("a", 200, &json!({}))]));
+    story.source(&with_low(&[]));
+    assert!(story.works.last().expect("a work").cancel.is_cancelled());
+    assert_eq!(story.report(&StepResult::Skipped), "");
+    assert_eq!(told(&mut story, "a"), "gone");
 }

@@ -44,7 +44,7 @@ fn deleted(uid: &str, grace: i64) -> Arc<Pod> {
 }
 
 /// The pod's sandbox with its one container in it.
-fn with_app(uid: &str, attempt: u32, state: ContainerState) -> Arc<RuntimePod> {
+pub(super) fn with_app(uid: &str, attempt: u32, state: ContainerState) -> Arc<RuntimePod> {
     let mut pod = a_sandbox(uid, "a").as_ref().clone();
     pod.containers.push(RuntimeContainer {
         id: format!("app-{attempt}").into(),
@@ -66,7 +66,7 @@ fn with_app(uid: &str, attempt: u32, state: ContainerState) -> Arc<RuntimePod> {
     Arc::new(pod)
 }
 
-fn running() -> ContainerState {
+pub(super) fn running() -> ContainerState {
     ContainerState::Running { started_at: 1_000_000_000 }
 }
 
@@ -75,7 +75,7 @@ fn exited(code: i32) -> ContainerState {
 }
 
 /// The pod at rest: its sandbox stopped, its container ended.
-fn at_rest(uid: &str, code: i32) -> Arc<RuntimePod> {
+pub(super) fn at_rest(uid: &str, code: i32) -> Arc<RuntimePod> {
     let mut pod = with_app(uid, 0, exited(code)).as_ref().clone();
     pod.sandboxes[0].state = SandboxState::NotReady;
     Arc::new(pod)

@@ -114,6 +114,7 @@ impl Life {
         let observed = &mut self.scene.observed;
         let dead = || ContainerState::Exited(Exit { code: 137, ..Exit::default() });
         match step {
+            Step::AskAdmissionHook => self.broken.push("asked about after it was admitted".to_owned()),
             Step::PreparePod | Step::ReleasePod => {}
             Step::StopContainers { containers, .. } => {
                 let stopped = |c: &&mut RuntimeContainer| containers.iter().any(|stop| stop.id == c.id);

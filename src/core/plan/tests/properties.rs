@@ -162,6 +162,7 @@ proptest! {
                     Step::StopSandbox(id) | Step::RemoveSandbox(id) => sandbox(id),
                     Step::StartContainer { name, .. } => find_container(&scene.pod, &name).is_some(),
                     Step::PreparePod | Step::RunSandbox { .. } | Step::ReleasePod | Step::ForgetPod => true,
+                    Step::AskAdmissionHook => false,
                 };
                 prop_assert!(known, "{}", planned.cause);
             }
@@ -381,6 +382,7 @@ proptest! {
                 }
                 Step::PreparePod | Step::StopContainers { .. } | Step::StopSandbox(_) => {}
                 Step::ReleasePod | Step::ForgetPod => prop_assert!(false, "an active pod is not forgotten"),
+                Step::AskAdmissionHook => prop_assert!(false, "an active pod was admitted"),
             }
         }
     }
