@@ -238,6 +238,7 @@ pub(super) fn admission(
         node_name: node_name.to_owned(),
         labels: node_labels(flags, node_name),
         taints: taints(config),
+        node_is_known: false,
         allocatable: allocatable.clone(),
         sysctls,
         apparmor: machine.apparmor,

@@ -31,6 +31,9 @@ pub struct Limits {
     pub labels: BTreeMap<String, String>,
     /// Taints of the node.
     pub taints: Vec<Taint>,
+    /// Whether `labels` and `taints` are those of the Node object as it is now. While they are only what the node was
+    /// started with, no pod of the API server is refused for them: its scheduler has looked at the real ones.
+    pub node_is_known: bool,
     /// What pods may request together; what is not named is not there.
     pub allocatable: ResourceList,
     /// Sysctls that pods may set: the safe ones of this kernel and `allowedUnsafeSysctls`.

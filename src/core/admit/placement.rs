@@ -56,7 +56,7 @@ impl Check for NodeAffinity {
         let name = view.limits.node_name.as_str();
         let matches =
             required.is_none_or(|r| r.node_selector_terms.iter().any(|term| term_matches(term, labels, name)));
-        if selected && matches {
+        if (selected && matches) || is_scheduled(pod, view) {
             return Verdict::Admit;
         }
         Verdict::failed_predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -91,7 +91,7 @@ impl Check for Taints {
     }
 
     fn admit(&self, pod: &Pod, view: &AdmissionView<'_>) -> Verdict {
-        if pod::is_static(pod) {
+        if pod::is_static(pod) || is_scheduled(pod, view) {
             return Verdict::Admit;
         }
         let tolerations = pod::spec(pod).and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
@@ -102,6 +102,11 @@ impl Check for Taints {
         }
         Verdict::failed_predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
     }
+}
+
+/// Whether somebody who knew the Node object better has decided that the pod belongs here.
+fn is_scheduled(pod: &Pod, view: &AdmissionView<'_>) -> bool {
+    !view.limits.node_is_known && pod::config_source(pod) == Some(pod::ConfigSource::Api)
 }
 
 /// Whether a toleration covers a taint. The comparisons `Lt` and `Gt` are behind a gate that is off.

@@ -35,6 +35,7 @@ fn limits() -> Limits {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
         taints: Vec::new(),
+        node_is_known: true,
         allocatable: list.map(|(name, text)| (name.to_owned(), amount(text))).into(),
         sysctls: SysctlAllowlist::new(&["net.core.somaxconn".to_owned()], "6.1.0").expect("a list"),
         apparmor: false,
@@ -421,4 +422,31 @@ fn room_for_a_critical_pod() {
     let mut armoured = critical(json!({"cpu": "500m"}), SYSTEM);
     armoured["spec"]["securityContext"] = json!({"appArmorProfile": {"type": "RuntimeDefault"}});
     assert!(verdict(CHECKS, &armoured, &full, &limits).starts_with("AppArmor"));
+}
+
+#[test]
+fn the_scheduler_counts_while_the_node_object_is_not_known() {
+    let taint = Taint { key: "k".to_owned(), value: None, effect: "NoExecute".to_owned(), time_added: None };
+    let known = Limits { taints: vec![taint], ..limits() };
+    let unknown = Limits { node_is_known: false, ..known.clone() };
+    let from = |source: &str, more: Value| {
+        let mut value = with(more);
+        value["metadata"] = json!({"annotations": {crate::api::labels::CONFIG_SOURCE: source}});
+        value
+    };
+    let selector = json!({"nodeSelector": {"disk": "ssd"}});
+    let reason = |value: &Value, limits: &Limits| {
+        let said = verdict(CHECKS, value, &[], limits);
+        said.split(':').next().unwrap_or_default().to_owned()
+    };
+    for (source, more, with_node, without) in [
+        ("api", selector.clone(), "NodeAffinity", "admitted"),
+        ("api", json!({}), "TaintToleration", "admitted"),
+        ("file", selector, "NodeAffinity", "NodeAffinity"),
+        ("file", json!({}), "admitted", "admitted"),
+    ] {
+        let value = from(source, more);
+        let told = (reason(&value, &known), reason(&value, &unknown));
+        assert_eq!(told, (with_node.to_owned(), without.to_owned()), "{value}");
+    }
 }
