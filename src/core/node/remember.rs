@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::entry::{Cause, Entry, Stage};
 use super::{Effect, Node};
+use crate::api::labels::CONFIG_SEEN;
 use crate::api::meta::ObjectMeta;
 use crate::api::moment::{Moment, Now};
 use crate::api::pod::{find_container, is_static, pod_uid};
@@ -124,7 +125,7 @@ impl Entry {
     }
 
     /// Takes up what an earlier life of the agent knew of this pod.
-    pub(super) fn restore(&mut self, record: PodRecord, boot_id: &str, now: Now) {
+    pub(super) fn restore(&mut self, mut record: PodRecord, boot_id: &str, now: Now) {
         let same_boot = record.boot_id == boot_id;
         self.began(record.start_time, now);
         self.next_sandbox_attempt = record.next_sandbox_attempt;
@@ -154,6 +155,9 @@ impl Entry {
             let latest = now.mono + self.grace();
             let deadline = if same_boot { moment(ending.deadline_ms).min(latest) } else { now.mono };
             self.stage = Stage::Ending { cause, deadline };
+        }
+        if is_same_but_for_seen(&record.pod, &self.pod) {
+            record.pod = Arc::clone(&self.pod);
         }
         self.saved = Some(Arc::new(record));
     }
@@ -200,6 +204,20 @@ fn worth_keeping(pod: &Arc<Pod>, saved: Option<&Arc<Pod>>) -> Arc<Pod> {
         }
         Some(_) | None => Arc::new(Pod { metadata, spec: pod.spec.clone(), status }),
     }
+}
+
+/// Whether a recorded pod is the one that its source gives now, save for the time at which the source first saw it: each life
+/// of the agent has its own, which is no news for the disk.
+fn is_same_but_for_seen(recorded: &Pod, now: &Pod) -> bool {
+    if recorded.spec != now.spec || recorded.status != now.status {
+        return false;
+    }
+    let mut metadata = recorded.metadata.clone();
+    let seen = now.metadata.annotations.as_ref().and_then(|annotations| annotations.get(CONFIG_SEEN));
+    if let (Some(annotations), Some(seen)) = (&mut metadata.annotations, seen) {
+        annotations.insert(CONFIG_SEEN.to_owned(), seen.clone());
+    }
+    metadata == now.metadata
 }
 
 fn bare_pod(uid: &PodUid, name: &PodName) -> Pod {

@@ -289,3 +289,27 @@ fn a_pod_whose_own_first_look_failed_waits_for_the_next_one() {
     assert_eq!(story.waits("a"), "waits for a look at what the container runtime has of it");
     assert_eq!(story.see(Scope::Pod("a".into()), vec![a_sandbox("a", "a")], &[]), "record a, work a");
 }
+
+#[test]
+fn a_restart_writes_no_record_anew_and_keeps_one_copy_of_the_pod() {
+    let pod = |seen: &str, label: &str| {
+        let mut pod = pod("a", "a", "i:1", None).as_ref().clone();
+        pod.metadata.annotations = Some([(crate::api::labels::CONFIG_SEEN.to_owned(), seen.to_owned())].into());
+        pod.metadata.labels = Some([("l".to_owned(), label.to_owned())].into());
+        Arc::new(pod)
+    };
+    let begin = |story: &mut Story, pod: &Arc<Pod>| {
+        story.source(&[Arc::clone(pod)]);
+        story.see(Scope::All, vec![a_sandbox("a", "a")], &[])
+    };
+    let mut first = Story::new();
+    assert_eq!(begin(&mut first, &pod("at noon", "x")), "record a, work a");
+    let saved = |story: &Story| story.node.pods[&PodUid::from("a")].saved.clone().expect("a record");
+    for (now, expect) in [(pod("an hour later", "x"), "work a"), (pod("at noon", "y"), "record a, work a")] {
+        let mut second = Story::new();
+        let settings = second.node.settings.clone();
+        second.node = Node::new(settings, vec![PodRecord::clone(&saved(&first))]);
+        assert_eq!(begin(&mut second, &now), expect);
+        assert!(Arc::ptr_eq(&saved(&second).pod, &now));
+    }
+}
