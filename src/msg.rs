@@ -273,6 +273,8 @@ pub struct WorkReport {
     pub finished_at: Moment,
     /// The steps and how each ended.
     pub results: Vec<(Step, StepResult)>,
+    /// Containers whose image could not be had, with the moment when another try may pull it.
+    pub image_waits: BTreeMap<String, Moment>,
     /// Whether it was cut short by its cancel token.
     pub cancelled: bool,
 }

@@ -256,6 +256,8 @@ mod tests {
             boot_id: "b".into(),
             pod: Arc::new(Pod::default()),
             start_time: 0,
+            started_ms: Some(0),
+            before_boot_ms: 0,
             next_sandbox_attempt: attempt,
             containers: BTreeMap::new(),
             ending: None,

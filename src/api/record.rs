@@ -31,6 +31,12 @@ pub struct PodRecord {
     pub pod: Arc<Pod>,
     /// `status.startTime`.
     pub start_time: UnixNanos,
+    /// When the pod began, or this boot if the pod is older; `None` in records of older agents.
+    #[serde(default)]
+    pub started_ms: Option<u64>,
+    /// How long it had been there when this boot began.
+    #[serde(default, skip_serializing_if = "is_zero_long")]
+    pub before_boot_ms: u64,
     /// Lowest sandbox attempt never used.
     #[serde(default)]
     pub next_sandbox_attempt: u32,
@@ -56,6 +62,10 @@ pub struct ContainerRecord {
     pub last_run: LastRun,
     /// Crash back-off, if it ever restarted.
     pub crash: Option<CrashRecord>,
+}
+
+fn is_zero_long(millis: &u64) -> bool {
+    *millis == 0
 }
 
 fn is_zero(number: &u32) -> bool {

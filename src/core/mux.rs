@@ -60,6 +60,16 @@ impl Mux {
         &self.mirrors
     }
 
+    /// Whether no source that is silent still could bring a pod that takes this wanted one's name: then
+    /// no other pod of that name is wanted, whatever that source will say.
+    pub fn keeps_its_name(&self, uid: &PodUid) -> bool {
+        let has = |set: &SourceUpdate| set.pods.iter().any(|pod| pod_uid(pod) == *uid);
+        let owner = self.sets.iter().find(|(_, set)| set.as_ref().is_some_and(has)).map(|(kind, _)| *kind);
+        let mut silent = self.sets.iter().filter(|(_, set)| set.is_none()).map(|(kind, _)| *kind);
+        // The order of kinds is that in which they win.
+        owner.is_some_and(|owner| silent.all(|kind| kind > owner))
+    }
+
     /// The wanted pod of that uid.
     pub fn get(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
         self.merged.get(uid)

@@ -21,6 +21,8 @@ pub(super) fn record(uid: &str, attempts: u32) -> PodRecord {
         boot_id: "b1".into(),
         pod: Arc::new(pod),
         start_time: 1_700_000_000_000_000_000,
+        started_ms: Some(0),
+        before_boot_ms: 0,
         next_sandbox_attempt: 1,
         containers: BTreeMap::from([(
             "web".to_owned(),

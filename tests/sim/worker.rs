@@ -80,6 +80,7 @@ impl Job {
             uid: self.work.uid.clone(),
             finished_at: now,
             results: std::mem::take(&mut self.results),
+            image_waits: Default::default(),
             cancelled: self.work.cancel.is_cancelled(),
         })
     }

@@ -308,6 +308,10 @@ impl World {
         let uids: Vec<PodUid> = update.pods.iter().map(|p| pod_uid(p)).collect();
         self.say(|| format!("source {} has {uids:?}", update.source.as_str()));
         self.told.insert(update.source, uids);
+        // A container that leaves the spec takes its restart count with it.
+        for pod in &update.pods {
+            self.restarts.retain(|(uid, name), _| *uid != pod_uid(pod) || find_container(pod, name).is_some());
+        }
         if self.rng.chance(50) {
             self.tell(Input::Source(update.clone()));
         }

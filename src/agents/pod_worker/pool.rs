@@ -141,6 +141,7 @@ fn failed(work: &PodWork, reason: &Reason) -> WorkReport {
         id: work.id,
         uid: work.uid.clone(),
         finished_at: clock::moment(),
+        image_waits: Default::default(),
         results,
         cancelled: work.cancel.is_cancelled(),
     }

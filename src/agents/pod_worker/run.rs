@@ -1,9 +1,12 @@
 //! One work from its first step to its report, on a `pod-N` thread.
 
+use std::collections::BTreeMap;
+
 use crossbeam_channel::Sender;
 
 use super::prepare::Prepared;
 use super::{Tools, admission_hook, prepare, start, stop, user_namespace};
+use crate::api::moment::Moment;
 use crate::api::pod::has_user_namespace;
 use crate::api::runtime::SandboxSpec;
 use crate::core::spec::{SANDBOX_CONFIG_ERROR, SandboxInputs, UserNamespace, sandbox_spec};
@@ -15,7 +18,15 @@ use crate::util::clock;
 
 /// Carries out a plan, step by step.
 pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWorker>) -> WorkReport {
-    let mut run = Run { tools, work, to_loop, sandbox: work.sandbox.clone(), sandbox_spec: None, prepared: None };
+    let mut run = Run {
+        tools,
+        work,
+        to_loop,
+        sandbox: work.sandbox.clone(),
+        sandbox_spec: None,
+        prepared: None,
+        image_waits: BTreeMap::new(),
+    };
     let mut results = Vec::with_capacity(work.steps.len());
     let mut go_on = true;
     for planned in &work.steps {
@@ -35,6 +46,7 @@ pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWork
         uid: work.uid.clone(),
         finished_at: clock::moment(),
         results,
+        image_waits: run.image_waits,
         cancelled: work.cancel.is_cancelled(),
     }
 }
@@ -50,6 +62,8 @@ pub(super) struct Run<'a> {
     pub(super) sandbox_spec: Option<SandboxSpec>,
     /// Folders, cgroup and volumes, once they are known to be there.
     pub(super) prepared: Option<Prepared>,
+    /// Containers whose image could not be had, with the moment when another try may pull it.
+    pub(super) image_waits: BTreeMap<String, Moment>,
 }
 
 impl Run<'_> {

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::run::{Run, cri, reason, runtime_handler};
 use super::{credentials, environment, hooks, prepare, stop};
 use crate::api::ContainerId;
+use crate::api::moment::Moment;
 use crate::api::pod::{self, ContainerKind, find_container};
 use crate::api::runtime::ContainerSpec;
 use crate::api::v1::Container;
@@ -34,6 +35,10 @@ pub(super) fn container(run: &mut Run<'_>, kind: ContainerKind, name: &str, atte
     let path = field_path(kind, name);
     start(run, &container, attempt, &sandbox, &path).map_err(|failure| match failure {
         Failure::Told(why) => why,
+        Failure::NoImage(why, retry_at) => {
+            run.image_waits.extend(retry_at.map(|at| (name.to_owned(), at)));
+            why
+        }
         Failure::Untold(why) => {
             if !run.work.cancel.is_cancelled() {
                 run.event(&path, EventType::Warning, "Failed", format!("Error: {}", why.message));
@@ -47,6 +52,8 @@ pub(super) fn container(run: &mut Run<'_>, kind: ContainerKind, name: &str, atte
 enum Failure {
     Told(Reason),
     Untold(Reason),
+    /// The image source has told, and knows when another try may pull.
+    NoImage(Reason, Option<Moment>),
 }
 
 impl From<Reason> for Failure {
@@ -58,10 +65,12 @@ impl From<Reason> for Failure {
 impl From<ImageError> for Failure {
     /// The image source tells its events itself.
     fn from(error: ImageError) -> Self {
-        Self::Told(match error {
-            ImageError::Cancelled => reason("ErrImagePull", error.to_string()),
-            ImageError::Failed { reason: word, message, .. } => reason(word.as_str(), message),
-        })
+        match error {
+            ImageError::Cancelled => Self::Told(reason("ErrImagePull", error.to_string())),
+            ImageError::Failed { reason: word, message, retry_at } => {
+                Self::NoImage(reason(word.as_str(), message), retry_at)
+            }
+        }
     }
 }
 

@@ -90,11 +90,13 @@ impl Entry {
         }
     }
 
-    /// It began at this wall time, in an earlier life of the agent.
+    /// It began at this wall time, in an earlier life of the agent. Nothing better is known: a wall clock
+    /// that was set since then is believed.
     pub(super) fn began(&mut self, wall: UnixNanos, now: Now) {
-        let age = u64::try_from(now.wall.saturating_sub(wall)).unwrap_or(0);
+        let age = Duration::from_nanos(u64::try_from(now.wall.saturating_sub(wall)).unwrap_or(0));
         self.start_time = wall;
-        self.started_at = now.mono - Duration::from_nanos(age);
+        self.started_at = now.mono - age;
+        self.before_boot = age.saturating_sub(now.mono.since_boot());
     }
 
     /// Learns from the status that the API has of a pod which this agent does not remember: attempts
@@ -104,7 +106,11 @@ impl Entry {
         if is_static(&self.pod) {
             return;
         }
-        if let Some(began) = status.start_time.as_ref().and_then(|t| i64::try_from(t.0.as_nanosecond()).ok()) {
+        // A record knows it by a clock that nobody sets.
+        let is_new = self.saved.is_none();
+        if let Some(began) =
+            status.start_time.as_ref().filter(|_| is_new).and_then(|t| i64::try_from(t.0.as_nanosecond()).ok())
+        {
             self.began(began, now);
         }
         for told in container_statuses(&status) {

@@ -96,6 +96,14 @@ impl Node {
                 && seen.pod.namespace == name.namespace
                 && !plan::at_rest(&seen.pod)
         });
+        if let (None, Some((other, _))) = (elder, unadopted)
+            && self.mux.keeps_its_name(uid)
+        {
+            // Whatever a source that is silent has to say, it can't be that this one shall go on.
+            let other = other.clone();
+            self.adopt(now, &other);
+            return Turn::Moved;
+        }
         if let Some(elder) = elder.map(|e| &e.uid).or(unadopted.map(|(other, _)| other)) {
             let text = format!("the earlier pod of this name (uid {elder}) to be gone");
             return self.wait(uid, &text);

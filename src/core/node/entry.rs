@@ -11,6 +11,7 @@ use crate::api::record::{LastRun, PodRecord};
 use crate::api::runtime::{ContainerState, RuntimePod, UnixNanos};
 use crate::api::v1::{Pod, PodStatus};
 use crate::api::{PodName, PodUid};
+use crate::core::images::ImageReason;
 use crate::core::plan::{self, ContainerMemory};
 use crate::core::status;
 use crate::msg::{CountedEvent, PodEvent, Reason, Step, StepResult, WorkReport};
@@ -18,6 +19,9 @@ use crate::util::cancel::Cancel;
 
 /// Events kept per pod.
 pub(super) const EVENTS_KEPT: usize = 30;
+
+/// A start that failed is repeated after this.
+const START_AGAIN: Duration = Duration::from_secs(10);
 
 /// Why a pod ends.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,8 +156,10 @@ pub(super) struct Entry {
     pub(super) memory: BTreeMap<String, Box<ContainerMemory>>,
     pub(super) next_sandbox_attempt: u32,
     pub(super) start_time: UnixNanos,
-    /// `start_time` as a decision needs it.
+    /// `start_time` as a decision needs it; this boot's beginning for a pod that is older.
     pub(super) started_at: Moment,
+    /// How long it had been there when this boot began.
+    pub(super) before_boot: Duration,
     /// Why its volumes have to be looked at again, if they have.
     pub(super) refresh: Option<String>,
     /// When the newest plan wants to be looked at again.
@@ -169,6 +175,17 @@ pub(super) struct Entry {
     pub(super) events: VecDeque<Arc<CountedEvent>>,
     /// What is on disk.
     pub(super) saved: Option<Arc<PodRecord>>,
+}
+
+/// When a start that failed is repeated. A pull that failed is followed by a try that says so
+/// (`ImagePullBackOff`, which costs nothing), and that by one just when the image may be pulled again.
+fn start_again(failed_at: Moment, image_at: Option<Moment>, reason: &Reason) -> Moment {
+    let usual = failed_at + START_AGAIN;
+    match image_at {
+        Some(at) if reason.reason == ImageReason::ImagePullBackOff.as_str() => at.max(failed_at),
+        Some(at) => usual.min(at.max(failed_at)),
+        None => usual,
+    }
 }
 
 impl Entry {
@@ -193,6 +210,7 @@ impl Entry {
             next_sandbox_attempt: 0,
             start_time: now.wall,
             started_at: now.mono,
+            before_boot: Duration::ZERO,
             refresh,
             wake_at: None,
             waiting: BTreeMap::new(),
@@ -225,7 +243,7 @@ impl Entry {
     /// When `activeDeadlineSeconds` are over.
     pub(super) fn active_deadline(&self) -> Option<Moment> {
         let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
-        Some(self.started_at + plan::seconds(seconds))
+        Some(self.started_at + plan::seconds(seconds).saturating_sub(self.before_boot))
     }
 
     /// The grace period: that of the deletion, else the pod's own; never less than a second, as upstream.
@@ -302,7 +320,8 @@ impl Entry {
                     if reason.message.contains("is reserved for") {
                         memory.next_attempt = memory.next_attempt.max(attempt.saturating_add(1));
                     }
-                    memory.failed = Some((report.finished_at + Duration::from_secs(10), reason.clone()));
+                    let again = start_again(report.finished_at, report.image_waits.get(name).copied(), reason);
+                    memory.failed = Some((again, reason.clone()));
                 }
                 (Step::RunSandbox { attempt }, StepResult::Done) => {
                     self.next_sandbox_attempt = self.next_sandbox_attempt.max(attempt.saturating_add(1));

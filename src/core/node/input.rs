@@ -250,6 +250,7 @@ impl Node {
                 if let Some(entry) = self.pods.get_mut(&uid) {
                     entry.retry_at = None;
                     entry.asked_at = None;
+                    entry.memory.values_mut().for_each(|m| m.failed = None);
                     self.drive(now, &uid);
                 }
             }
@@ -352,15 +353,20 @@ impl Node {
             if self.pods.contains_key(&uid) {
                 continue;
             }
-            let record = self.records.remove(&uid);
-            let seen = self.runtime.get(&uid).map(|seen| &seen.pod);
-            let mut entry = Entry::unwanted(&uid, record, seen.map(AsRef::as_ref), &self.settings.boot_id, now);
-            if let Some(seen) = seen {
-                entry.learn(seen, now.mono, self.settings.probes);
-            }
-            self.pods.insert(uid.clone(), entry);
-            self.drive(now, &uid);
+            self.adopt(now, &uid);
         }
+    }
+
+    /// Takes care of a pod that nobody wants.
+    pub(super) fn adopt(&mut self, now: Now, uid: &PodUid) {
+        let record = self.records.remove(uid);
+        let seen = self.runtime.get(uid).map(|seen| &seen.pod);
+        let mut entry = Entry::unwanted(uid, record, seen.map(AsRef::as_ref), &self.settings.boot_id, now);
+        if let Some(seen) = seen {
+            entry.learn(seen, now.mono, self.settings.probes);
+        }
+        self.pods.insert(uid.clone(), entry);
+        self.drive(now, uid);
     }
 
     pub(super) fn effect(&mut self, effect: Effect) {

@@ -118,6 +118,8 @@ impl Entry {
             boot_id: boot_id.to_owned(),
             pod: worth_keeping(&self.pod, self.saved.as_ref().map(|saved| &saved.pod)),
             start_time: self.start_time,
+            started_ms: Some(millis(self.started_at)),
+            before_boot_ms: u64::try_from(self.before_boot.as_millis()).unwrap_or(u64::MAX),
             next_sandbox_attempt: self.next_sandbox_attempt,
             containers: containers.collect(),
             ending,
@@ -128,6 +130,10 @@ impl Entry {
     pub(super) fn restore(&mut self, mut record: PodRecord, boot_id: &str, now: Now) {
         let same_boot = record.boot_id == boot_id;
         self.began(record.start_time, now);
+        if let Some(started) = record.started_ms.filter(|_| same_boot) {
+            self.started_at = moment(started).min(now.mono);
+            self.before_boot = Duration::from_millis(record.before_boot_ms);
+        }
         self.next_sandbox_attempt = record.next_sandbox_attempt;
         for (name, kept) in &record.containers {
             let crash = kept.crash.as_ref().filter(|_| same_boot).map(|crash| {

@@ -8,19 +8,28 @@ use std::time::Duration;
 use super::*;
 use crate::api::SandboxId;
 use crate::api::quantity::{Amount, Format};
-use crate::api::runtime::{RuntimeSandbox, SandboxState};
+use crate::api::runtime::{ContainerState, Exit, RuntimeContainer, RuntimeSandbox, SandboxState};
 use crate::api::v1::Pod;
 use crate::msg::{Scope, Step, StepResult, UnknownPod};
 
 mod admission;
+mod agents_lives;
 mod deletion;
+mod retries;
 
 /// A node with one source, and a clock.
 struct Story {
     node: Node,
     source: SourceKind,
     seconds: u64,
+    sources: Vec<SourceKind>,
+    /// The wall clock, in seconds since 1970.
+    wall: i64,
     works: Vec<PodWork>,
+    /// What is on disk.
+    records: BTreeMap<PodUid, Arc<PodRecord>>,
+    /// What the next report says of images.
+    image_waits: BTreeMap<String, Moment>,
 }
 
 fn pod(uid: &str, name: &str, image: &str, deadline: Option<i64>) -> Arc<Pod> {
@@ -50,31 +59,84 @@ fn a_sandbox(uid: &str, name: &str) -> Arc<RuntimePod> {
     })
 }
 
+fn settings(sources: &[SourceKind], boot: &str) -> Settings {
+    Settings {
+        node: "n".to_owned(),
+        sources: sources.to_vec(),
+        backoff: BackoffLimits::with_max(Duration::from_secs(300)),
+        keep_dead: 1,
+        restart_all: crate::core::status::RestartAll::InForce,
+        boot_id: boot.to_owned(),
+        runtime_name: "r".to_owned(),
+        host_ips: Vec::new(),
+        recursive_read_only: false,
+        probes: Probes::NotRun,
+        admission: crate::core::admit::Limits {
+            node_name: "n".to_owned(),
+            allocatable: [("pods".to_owned(), Amount::from_value(110, Format::DecimalSi))].into(),
+            ..Default::default()
+        },
+        admission_hook: false,
+    }
+}
+
+/// A running pod: a sandbox and `app`, in its first instance unless told otherwise.
+fn a_running_pod(uid: &str, name: &str, attempt: u32, state: ContainerState) -> Arc<RuntimePod> {
+    let mut running = RuntimePod::clone(&a_sandbox(uid, name));
+    running.containers.push(RuntimeContainer {
+        id: format!("app-{attempt}").as_str().into(),
+        sandbox_id: "sandbox".into(),
+        name: "app".to_owned(),
+        attempt,
+        state,
+        created_at: 0,
+        image: String::new(),
+        image_id: String::new(),
+        image_ref: String::new(),
+        log_path: String::new(),
+        marks: Default::default(),
+        mounts: Vec::new(),
+        user: None,
+        stop_signal: String::new(),
+        resources: None,
+    });
+    Arc::new(running)
+}
+
 impl Story {
     fn new() -> Self {
         Self::of(SourceKind::File)
     }
 
     fn of(source: SourceKind) -> Self {
-        let settings = Settings {
-            node: "n".to_owned(),
-            sources: vec![source],
-            backoff: BackoffLimits::with_max(Duration::from_secs(300)),
-            keep_dead: 1,
-            restart_all: crate::core::status::RestartAll::InForce,
-            boot_id: "boot".to_owned(),
-            runtime_name: "r".to_owned(),
-            host_ips: Vec::new(),
-            recursive_read_only: false,
-            probes: Probes::NotRun,
-            admission: crate::core::admit::Limits {
-                node_name: "n".to_owned(),
-                allocatable: [("pods".to_owned(), Amount::from_value(110, Format::DecimalSi))].into(),
-                ..Default::default()
-            },
-            admission_hook: false,
-        };
-        Self { node: Node::new(settings, Vec::new()), source, seconds: 100, works: Vec::new() }
+        Self::with_sources(&[source])
+    }
+
+    /// The pods of these tests come from the first one.
+    fn with_sources(sources: &[SourceKind]) -> Self {
+        Self {
+            node: Node::new(settings(sources, "boot"), Vec::new()),
+            source: sources[0],
+            sources: sources.to_vec(),
+            seconds: 100,
+            wall: 1_000_000,
+            works: Vec::new(),
+            image_waits: BTreeMap::new(),
+            records: BTreeMap::new(),
+        }
+    }
+
+    /// The agent dies and comes back, in this boot or in another one.
+    fn restart(&mut self, boot: &str) {
+        let records = self.records.values().map(|record| PodRecord::clone(record)).collect();
+        self.node = Node::new(settings(&self.sources, boot), records);
+        self.works.clear();
+    }
+
+    /// Time passes on both clocks.
+    fn wait(&mut self, seconds: u64) {
+        self.seconds += seconds;
+        self.wall += i64::try_from(seconds).expect("a span");
     }
 
     fn mono(&self) -> Moment {
@@ -83,8 +145,8 @@ impl Story {
 
     /// One input, a second later than the one before.
     fn tell(&mut self, input: Input) -> String {
-        self.seconds += 1;
-        let now = Now { mono: self.mono(), wall: 0 };
+        self.wait(1);
+        let now = Now { mono: self.mono(), wall: self.wall * 1_000_000_000 };
         let mut out = Vec::new();
         for effect in self.node.step(now, input) {
             match effect {
@@ -93,8 +155,14 @@ impl Story {
                     self.works.push(work);
                 }
                 Effect::Inspect(uid) => out.push(format!("inspect {uid}")),
-                Effect::Record(record) => out.push(format!("record {}", record.uid)),
-                Effect::Unrecord(uid) => out.push(format!("unrecord {uid}")),
+                Effect::Record(record) => {
+                    out.push(format!("record {}", record.uid));
+                    self.records.insert(record.uid.clone(), record);
+                }
+                Effect::Unrecord(uid) => {
+                    out.push(format!("unrecord {uid}"));
+                    self.records.remove(&uid);
+                }
                 Effect::Tell(told) => out.push(format!("tell {} {}", told.object.name, told.reason)),
             }
         }
@@ -135,11 +203,22 @@ impl Story {
 
     /// The newest work ends; every step went like this.
     fn report(&mut self, result: &StepResult) -> String {
+        self.report_with(|_| result.clone())
+    }
+
+    /// The newest work ends: its first step like this, and the others were not tried.
+    fn report_first(&mut self, result: &StepResult) -> String {
+        self.report_with(|at| if at == 0 { result.clone() } else { StepResult::Skipped })
+    }
+
+    fn report_with(&mut self, result: impl Fn(usize) -> StepResult) -> String {
         let work = self.works.last().expect("a work");
-        let results: Vec<(Step, StepResult)> = work.steps.iter().map(|s| (s.step.clone(), result.clone())).collect();
+        let steps = work.steps.iter().enumerate();
+        let results: Vec<(Step, StepResult)> = steps.map(|(at, s)| (s.step.clone(), result(at))).collect();
         let (id, uid, cancelled) = (work.id, work.uid.clone(), work.cancel.is_cancelled());
         let finished_at = self.mono();
-        self.tell(Input::Report(WorkReport { id, uid, finished_at, results, cancelled }))
+        let image_waits = std::mem::take(&mut self.image_waits);
+        self.tell(Input::Report(WorkReport { id, uid, finished_at, results, image_waits, cancelled }))
     }
 }
 
