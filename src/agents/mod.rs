@@ -12,6 +12,7 @@ pub mod images;
 pub mod lease;
 pub mod leftovers;
 pub mod node_status;
+pub mod objects;
 pub mod pleg;
 pub mod pod_worker;
 pub mod source;

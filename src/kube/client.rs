@@ -169,8 +169,8 @@ pub struct ApiClient {
 
 /// What separate clients have in common.
 pub(super) struct Shared {
-    credentials: Credentials,
-    user_agent: String,
+    pub(super) credentials: Credentials,
+    pub(super) user_agent: String,
     limit: RateLimit,
     /// Set at the agent's end.
     pub(super) stop: Cancel,

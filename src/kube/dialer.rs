@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -116,6 +116,24 @@ fn connect(addresses: &[SocketAddr], until: &Until) -> Result<TcpStream, Error> 
         }
     }
     Err(last)
+}
+
+/// A connection to `authority` (`host:port`, or a host alone for port 443), through the proxy where one is
+/// set, without TLS.
+///
+/// # Errors
+/// In plain words.
+pub(super) fn socket(authority: &str, proxy: Option<&HttpProxy>, within: Duration) -> Result<TcpStream, String> {
+    let until = Until { deadline: Instant::now().checked_add(within), reason: Timeout::Connect };
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let target = if has_port { authority.to_owned() } else { format!("{authority}:443") };
+    let first = proxy.map_or(target.as_str(), |proxy| proxy.authority.as_str());
+    let addresses: Vec<SocketAddr> = first.to_socket_addrs().map_err(|error| error.to_string())?.collect();
+    let socket = connect(&addresses, &until).map_err(|error| error.to_string())?;
+    if let Some(proxy) = proxy {
+        through(proxy, &target, &mut Timed { socket: &socket, until: &until }).map_err(|error| error.to_string())?;
+    }
+    Ok(socket)
 }
 
 /// Asks a proxy for a tunnel to `target`.

@@ -1,0 +1,326 @@
+//! One HTTP/2 connection's rules (RFC 9113), as much as a client of many long answers needs: bytes in,
+//! events out, and bytes to send. Pure: no socket, no clock. Never keeps more of an answer than one line
+//! of bounded length.
+
+use std::collections::BTreeMap;
+
+use super::hpack::{self, Head};
+use super::{StreamEnd, StreamEvent};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Largest frame, which the standard gives and nothing raises.
+const MAX_FRAME: usize = 16 * 1024;
+/// Longest head of an answer.
+const MAX_HEAD: usize = 64 * 1024;
+/// Longest line: an object has 1.5 MiB at most, and base64 and quotes make it longer.
+const MAX_LINE: usize = 8 << 20;
+/// How much a stream may send before it is told to go on, and the connection with all its streams.
+const STREAM_WINDOW: u32 = 1 << 20;
+const WINDOW: u32 = 8 << 20;
+/// The standard's window of a new connection.
+const FIRST_WINDOW: u32 = 65_535;
+/// Streams at once before the server has said how many it takes.
+const FIRST_STREAMS: u32 = 100;
+/// Highest number of streams at once, whatever the server says.
+const MOST_STREAMS: u32 = 4096;
+
+mod kind {
+    pub(super) const DATA: u8 = 0;
+    pub(super) const HEADERS: u8 = 1;
+    pub(super) const RST_STREAM: u8 = 3;
+    pub(super) const SETTINGS: u8 = 4;
+    pub(super) const PUSH_PROMISE: u8 = 5;
+    pub(super) const PING: u8 = 6;
+    pub(super) const GOAWAY: u8 = 7;
+    pub(super) const WINDOW_UPDATE: u8 = 8;
+    pub(super) const CONTINUATION: u8 = 9;
+}
+
+mod flag {
+    /// Of SETTINGS and PING.
+    pub(super) const ACK: u8 = 1;
+    /// Of DATA and HEADERS.
+    pub(super) const END_STREAM: u8 = 1;
+    pub(super) const END_HEADERS: u8 = 4;
+    pub(super) const PADDED: u8 = 8;
+    pub(super) const PRIORITY: u8 = 0x20;
+}
+
+/// Error code of a stream that nobody wants any more.
+const CANCEL: u32 = 8;
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// The answer says yes, and its body follows.
+    is_open: bool,
+    /// The line at hand.
+    line: Vec<u8>,
+    /// Bytes taken that the peer was not yet told of.
+    owed: u32,
+}
+
+/// A head that comes in pieces.
+#[derive(Debug)]
+struct Pieces {
+    id: u32,
+    block: Vec<u8>,
+    ends: bool,
+}
+
+/// The state of a connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    out: Vec<u8>,
+    input: Vec<u8>,
+    streams: BTreeMap<u32, Stream>,
+    next_id: u32,
+    most: u32,
+    pieces: Option<Pieces>,
+    owed: u32,
+    /// A question that was not answered yet.
+    pub(super) pinged: bool,
+}
+
+impl Session {
+    /// A new connection: its first words are ready to be sent.
+    pub(super) fn new() -> Self {
+        let mut session = Self {
+            out: PREFACE.to_vec(),
+            input: Vec::new(),
+            streams: BTreeMap::new(),
+            next_id: 1,
+            most: FIRST_STREAMS,
+            pieces: None,
+            owed: 0,
+            pinged: false,
+        };
+        let mut settings = Vec::new();
+        // No header table, no pushes, the stream's window.
+        for (name, value) in [(1_u16, 0_u32), (2, 0), (4, STREAM_WINDOW)] {
+            settings.extend(name.to_be_bytes());
+            settings.extend(value.to_be_bytes());
+        }
+        session.frame(kind::SETTINGS, 0, 0, &settings);
+        session.frame(kind::WINDOW_UPDATE, 0, 0, &(WINDOW - FIRST_WINDOW).to_be_bytes());
+        session
+    }
+
+    /// What has to be sent.
+    pub(super) fn output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Whether another stream may be opened.
+    pub(super) fn has_room(&self) -> bool {
+        (self.streams.len() as u64) < u64::from(self.most) && self.next_id < (1 << 31)
+    }
+
+    /// Asks for something by GET; its answer comes as events of this number.
+    pub(super) fn open(&mut self, head: &Head<'_>) -> u32 {
+        let id = self.next_id;
+        let block = hpack::write(head, id == 1);
+        let mut kind = kind::HEADERS;
+        let mut pieces = block.chunks(MAX_FRAME).peekable();
+        while let Some(piece) = pieces.next() {
+            let end = if pieces.peek().is_none() { flag::END_HEADERS } else { 0 };
+            let flags = if kind == kind::HEADERS { end | flag::END_STREAM } else { end };
+            self.frame(kind, flags, id, piece);
+            kind = kind::CONTINUATION;
+        }
+        self.streams.insert(id, Stream::default());
+        self.next_id += 2;
+        id
+    }
+
+    /// Gives a stream up; nothing more is told of it.
+    pub(super) fn close(&mut self, id: u32) {
+        if self.streams.remove(&id).is_some() {
+            self.frame(kind::RST_STREAM, 0, id, &CANCEL.to_be_bytes());
+        }
+    }
+
+    /// Asks whether the peer is there.
+    pub(super) fn ping(&mut self) {
+        self.pinged = true;
+        self.frame(kind::PING, 0, 0, b"ferrolet");
+    }
+
+    fn frame(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8]) {
+        let length = u32::try_from(payload.len()).unwrap_or(0).to_be_bytes();
+        self.out.extend(&length[1..]);
+        self.out.extend([kind, flags]);
+        self.out.extend(id.to_be_bytes());
+        self.out.extend(payload);
+    }
+
+    /// Takes what the peer sent.
+    ///
+    /// # Errors
+    /// The connection is of no more use, for this reason.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Vec<StreamEvent>, String> {
+        self.input.extend(bytes);
+        let mut events = Vec::new();
+        let input = std::mem::take(&mut self.input);
+        let mut rest = input.as_slice();
+        while let Some((head, after)) = rest.split_at_checked(9) {
+            let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+            if length > MAX_FRAME {
+                return Err("it sends frames that are too large".to_owned());
+            }
+            let Some((payload, after)) = after.split_at_checked(length) else { break };
+            let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
+            self.take_frame(head[3], head[4], id, payload, &mut events)?;
+            rest = after;
+        }
+        self.input = rest.to_vec();
+        Ok(events)
+    }
+
+    fn take_frame(
+        &mut self,
+        kind: u8,
+        flags: u8,
+        id: u32,
+        payload: &[u8],
+        events: &mut Vec<StreamEvent>,
+    ) -> Result<(), String> {
+        if self.pieces.is_some() && kind != kind::CONTINUATION {
+            return Err("it breaks an answer's head off".to_owned());
+        }
+        match kind {
+            kind::DATA => self.take_data(flags, id, payload, events),
+            kind::HEADERS => {
+                let block = unpad(flags, payload)?;
+                let skipped = if flags & flag::PRIORITY == 0 { 0 } else { 5 };
+                let block = block.get(skipped..).ok_or("a frame is too short")?.to_vec();
+                self.take_head(Pieces { id, block, ends: flags & flag::END_STREAM != 0 }, flags, events)
+            }
+            kind::CONTINUATION => {
+                let mut pieces = self.pieces.take().filter(|pieces| pieces.id == id).ok_or("a head without a begin")?;
+                pieces.block.extend(payload);
+                self.take_head(pieces, flags, events)
+            }
+            kind::RST_STREAM => {
+                if self.streams.remove(&id).is_some() {
+                    events.push(StreamEvent::Ended(id, StreamEnd::Broken));
+                }
+                Ok(())
+            }
+            kind::SETTINGS if flags & flag::ACK == 0 => {
+                for setting in payload.chunks_exact(6) {
+                    let name = u16::from_be_bytes([setting[0], setting[1]]);
+                    let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
+                    if name == 3 {
+                        self.most = value.min(MOST_STREAMS);
+                    }
+                }
+                self.frame(kind::SETTINGS, flag::ACK, 0, &[]);
+                Ok(())
+            }
+            kind::PING if flags & flag::ACK == 0 => {
+                self.frame(kind::PING, flag::ACK, 0, payload);
+                Ok(())
+            }
+            kind::PING => {
+                self.pinged = false;
+                Ok(())
+            }
+            kind::GOAWAY => Err("it says goodbye".to_owned()),
+            kind::PUSH_PROMISE => Err("it pushes what nobody asked for".to_owned()),
+            // Acknowledged settings, room to send more than requests, priorities, and what is not known yet.
+            _ => Ok(()),
+        }
+    }
+
+    fn take_head(&mut self, pieces: Pieces, flags: u8, events: &mut Vec<StreamEvent>) -> Result<(), String> {
+        if pieces.block.len() > MAX_HEAD {
+            return Err("it sends a head that is too large".to_owned());
+        }
+        if flags & flag::END_HEADERS == 0 {
+            self.pieces = Some(pieces);
+            return Ok(());
+        }
+        let answer = hpack::read(&pieces.block)?;
+        let id = pieces.id;
+        // One that was given up meanwhile.
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        match answer.status {
+            // News that an answer is on its way.
+            Some(100..=199) => {}
+            Some(200) => {
+                stream.is_open = true;
+                events.push(StreamEvent::Began(id));
+            }
+            // Trailers have no status.
+            None if stream.is_open => {}
+            status => {
+                let status = status.unwrap_or(0);
+                self.streams.remove(&id);
+                if !pieces.ends {
+                    self.frame(kind::RST_STREAM, 0, id, &CANCEL.to_be_bytes());
+                }
+                let end = StreamEnd::Refused { status, retry_after: answer.retry_after };
+                events.push(StreamEvent::Ended(id, end));
+                return Ok(());
+            }
+        }
+        if pieces.ends {
+            self.done(id, events);
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, id: u32, events: &mut Vec<StreamEvent>) {
+        if self.streams.remove(&id).is_some() {
+            events.push(StreamEvent::Ended(id, StreamEnd::Done));
+        }
+    }
+
+    fn take_data(&mut self, flags: u8, id: u32, payload: &[u8], events: &mut Vec<StreamEvent>) -> Result<(), String> {
+        // Padding counts, and so does what comes for a stream that was given up.
+        let length = u32::try_from(payload.len()).unwrap_or(0);
+        self.owed += length;
+        if self.owed >= WINDOW / 2 {
+            let owed = std::mem::take(&mut self.owed);
+            self.frame(kind::WINDOW_UPDATE, 0, 0, &owed.to_be_bytes());
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let mut data = unpad(flags, payload)?;
+        while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
+            let mut line = std::mem::take(&mut stream.line);
+            line.extend(&data[..end]);
+            data = &data[end + 1..];
+            if !line.trim_ascii().is_empty() {
+                events.push(StreamEvent::Line(id, line));
+            }
+        }
+        stream.line.extend(data);
+        if stream.line.len() > MAX_LINE {
+            return Err("it sends an object that is too large".to_owned());
+        }
+        stream.owed += length;
+        let ends = flags & flag::END_STREAM != 0;
+        if stream.owed >= STREAM_WINDOW / 2 && !ends {
+            let owed = std::mem::take(&mut stream.owed);
+            self.frame(kind::WINDOW_UPDATE, 0, id, &owed.to_be_bytes());
+        }
+        if ends {
+            self.done(id, events);
+        }
+        Ok(())
+    }
+}
+
+/// A payload without its padding.
+fn unpad(flags: u8, payload: &[u8]) -> Result<&[u8], String> {
+    if flags & flag::PADDED == 0 {
+        return Ok(payload);
+    }
+    let (padding, rest) = payload.split_first().ok_or("a frame is too short")?;
+    let kept = rest.len().checked_sub(usize::from(*padding)).ok_or("a frame has more padding than content")?;
+    Ok(&rest[..kept])
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;
