@@ -19,7 +19,7 @@ use crossbeam_channel::bounded;
 use crate::agents::images::{PullLimits, Puller};
 use crate::agents::leftovers::{LeftoversHandle, Places};
 use crate::agents::pleg::{PlegHandle, PlegSettings};
-use crate::agents::pod_worker::{Tools, WorkerPool, WorkerPoolSettings};
+use crate::agents::pod_worker::{Patience, Tools, WorkerPool, WorkerPoolSettings};
 use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
 use crate::agents::source::http::{HttpSourceConfig, HttpSourceHandle};
 use crate::agents::store::StoreHandle;
@@ -205,6 +205,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         view: Arc::clone(&view),
         admission_hook: facts::admission_hook(&own),
         images: Box::new(Puller::new(Box::new(client.clone()), pull_limits)),
+        patience: Patience::default(),
         objects: Arc::new(crate::volumes::objects::NoObjects),
         http: Box::new(adapters::HookHttp::new()),
     });

@@ -9,6 +9,7 @@ mod admission_hook;
 mod credentials;
 mod environment;
 mod hooks;
+mod patience;
 mod pool;
 mod prepare;
 mod run;
@@ -30,6 +31,7 @@ use crate::util::snapshot::Snapshot;
 use crate::volumes::ObjectSource;
 
 pub use admission_hook::{AdmissionHook, HookFailure};
+pub use patience::Patience;
 pub use user_namespace::IdRanges;
 
 pub use pool::{WorkerPool, WorkerPoolSettings};
@@ -60,6 +62,8 @@ pub struct Tools {
     pub admission_hook: Option<AdmissionHook>,
     /// Gets images ready.
     pub images: Box<dyn ImageSource>,
+    /// What hangs of which pod.
+    pub patience: Patience,
     /// Where ConfigMaps, Secrets, tokens and services come from.
     pub objects: Arc<dyn ObjectSource>,
     /// Runs httpGet hooks.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Tools;
 use super::run::{Run, reason};
+use super::{Tools, patience};
 use crate::api::pod::all_containers;
 use crate::api::runtime::ImageSpec;
 use crate::api::v1::{DownwardAPIVolumeFile, Pod};
@@ -49,11 +49,42 @@ pub(super) fn prepare(run: &Run<'_>) -> Result<Prepared, Reason> {
         shared.map_err(|e| failed("mount propagation", &e))?;
     }
     let inputs = PodInputs { memory_limit: memory_limit(run), downward: downward_inputs(run) };
-    let mounted = mount_pod(&volume_context(tools), &work.pod, &inputs)
+    let pod = std::sync::Arc::clone(&work.pod);
+    let mounted = on_volumes(run, "making the volumes", move |context| mount_pod(context, &pod, &inputs))
+        .map_err(|why| reason("FailedMount", tell_text(run, why)))?
         .map_err(|errors| reason("FailedMount", tell_mounts(run, &errors).join("; ")))?;
     tell_mounts(run, &mounted.kept);
     let volumes = mounted.volumes.into_iter().map(|(name, volume)| (name, source(volume))).collect();
     Ok(Prepared { volumes })
+}
+
+/// Works on the volumes of the pod: off the worker's thread and within a limit where it may hang.
+///
+/// # Errors
+/// It hangs.
+pub(super) fn on_volumes<T: Send + 'static>(
+    run: &Run<'_>,
+    what: &str,
+    job: impl FnOnce(&VolumeContext<'_>) -> T + Send + 'static,
+) -> Result<T, String> {
+    let Run { tools, work, .. } = run;
+    // Only a path of the administrator's leads to file systems that the agent did not make.
+    let volumes = work.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    if !volumes.iter().any(|volume| volume.host_path.is_some()) {
+        return Ok(job(&volume_context(tools)));
+    }
+    let (dirs, mount_table, objects) =
+        (tools.dirs.clone(), tools.mount_table.clone(), std::sync::Arc::clone(&tools.objects));
+    let node_memory = tools.facts.memory_capacity;
+    tools.patience.within(&work.uid, what, patience::LIMIT, &work.cancel, move || {
+        let objects = objects.as_ref();
+        job(&VolumeContext { dirs: &dirs, mount_table: &mount_table, node_memory, objects })
+    })
+}
+
+fn tell_text(run: &Run<'_>, text: String) -> String {
+    run.event("", EventType::Warning, "FailedMount", text.clone());
+    text
 }
 
 /// Tells of volumes that are not as they should be.
@@ -87,8 +118,11 @@ pub(super) fn release(run: &Run<'_>) -> Result<(), Reason> {
     let Run { tools, work, .. } = run;
     let mut problems: Vec<String> = Vec::new();
     tools.objects.forget(&work.uid);
-    if let Err(errors) = unmount_pod(&volume_context(tools), &work.uid) {
-        problems.extend(errors.iter().map(|e| crate::host::error::explain(e)));
+    let uid = work.uid.clone();
+    match on_volumes(run, "taking the volumes away", move |context| unmount_pod(context, &uid)) {
+        Ok(Ok(())) => {}
+        Ok(Err(errors)) => problems.extend(errors.iter().map(|e| crate::host::error::explain(e))),
+        Err(why) => problems.push(why),
     }
     if let Some(cgroups) = &tools.cgroups {
         // The class is not asked: what a pod without a spec had is known from where its cgroup is. Nor is it

@@ -176,23 +176,27 @@ fn config(
     };
     let wanted = subpaths(pod, container, &tools.facts, &inputs).map_err(|e| failed(e.to_string()))?;
     let mut bound: BTreeMap<usize, String> = BTreeMap::new();
-    let context = prepare::volume_context(tools);
     for part in wanted {
-        let mount = SubPathMount {
-            volume: &part.volume,
-            volume_root: Path::new(&part.volume_path),
-            container: &container.name,
-            index: part.mount_index,
-            sub_path: &part.path,
+        let refused = |why: String| {
+            let text = format!(
+                "failed to prepare subPath for volumeMount {:?} of container {:?}",
+                part.volume, container.name
+            );
+            failed(format!("{text}: {why}"))
         };
-        let path = prepare_subpath(&context, &work.uid, &mount).map_err(|e| {
-            failed(format!(
-                "failed to prepare subPath for volumeMount {:?} of container {:?}: {}",
-                part.volume,
-                container.name,
-                explain(&e)
-            ))
-        })?;
+        let (uid, name, mount) = (work.uid.clone(), container.name.clone(), part.clone());
+        let path = prepare::on_volumes(run, "preparing a subPath", move |context| {
+            let mount = SubPathMount {
+                volume: &mount.volume,
+                volume_root: Path::new(&mount.volume_path),
+                container: &name,
+                index: mount.mount_index,
+                sub_path: &mount.path,
+            };
+            prepare_subpath(context, &uid, &mount)
+        })
+        .map_err(&refused)?
+        .map_err(|e| refused(explain(&e)))?;
         bound.insert(part.mount_index, path.to_string_lossy().into_owned());
     }
     let inputs = ContainerInputs { subpaths: &bound, ..inputs };
