@@ -12,13 +12,14 @@ use super::join::Joined;
 use crate::agents::certs::CertsHandle;
 use crate::agents::lease::{LeaseConfig, LeaseHandle};
 use crate::agents::node_status::{NodeObject, NodeStatusConfig, NodeStatusHandle, NodeStatusParts};
+use crate::agents::objects::{ObjectsHandle, Strategy};
 use crate::agents::source::api::ApiSourceHandle;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::capacity::{self, NodeResources};
 use crate::core::node_object::{Machine, NodeSettings, go_architecture, registration};
 use crate::host::facts::MachineFacts;
 use crate::kube::ApiClient;
-use crate::msg::SourceUpdate;
+use crate::msg::{Refresh, SourceUpdate};
 use crate::util::heartbeat::Heartbeat;
 
 /// What the node is made of.
@@ -101,6 +102,22 @@ impl Cluster {
         let source = ApiSourceHandle::spawn(client.clone(), node_name, send).context("start the API source")?;
         Ok(Self { _client: Client(client), _source: source, _certs: certs, _lease: lease, _node: node })
     }
+}
+
+/// Starts what gets ConfigMaps, Secrets, tokens and services for pods.
+///
+/// # Errors
+/// The kernel has no thread left, or the configuration names no strategy.
+pub(super) fn objects(
+    client: &ApiClient,
+    config: &KubeletConfiguration,
+    to_loop: Sender<Refresh>,
+) -> anyhow::Result<ObjectsHandle> {
+    let word = &config.config_map_and_secret_change_detection_strategy;
+    let strategy = Strategy::parse(word).with_context(|| {
+        format!("configMapAndSecretChangeDetectionStrategy: {word:?} is none of Watch, Cache and Get")
+    })?;
+    ObjectsHandle::start(client, strategy, to_loop).context("start what gets API objects for pods")
 }
 
 fn node_settings(

@@ -151,7 +151,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let (works_sender, works) = bounded(64);
     let (worker_sender, worker_inbox) = bounded(64);
     let (_verdict_sender, verdict_inbox) = bounded(16);
-    let (_refresh_sender, refresh_inbox) = bounded(16);
+    let (refresh_sender, refresh_inbox) = bounded(16);
     let (leftover_sender, leftover_inbox) = bounded(1);
     let (ping_sender, ping_inbox) = bounded::<Ping>(16);
     let (stop_sender, stop) = bounded(1);
@@ -192,6 +192,10 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         config.serialize_image_pulls,
         config.max_parallel_image_pulls,
     );
+    let objects = match &api {
+        Some(api) => Some(cluster::objects(api, &config, refresh_sender)?),
+        None => None,
+    };
     let tools = Arc::new(Tools {
         client: client.clone(),
         facts: node_facts,
@@ -206,7 +210,10 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         admission_hook: facts::admission_hook(&own),
         images: Box::new(Puller::new(Box::new(client.clone()), pull_limits)),
         patience: Patience::default(),
-        objects: Arc::new(crate::volumes::objects::NoObjects),
+        objects: match &objects {
+            Some(handle) => Arc::new(handle.objects.clone()),
+            None => Arc::new(crate::volumes::objects::NoObjects),
+        },
         http: Box::new(adapters::HookHttp::new()),
     });
     let max_pods = usize::try_from(config.max_pods).unwrap_or(0);
@@ -295,6 +302,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     drop(file_source);
     drop(http_source);
     drop(in_cluster);
+    drop(objects);
     drop(source_sender);
     let _told = stop_sender.send(());
     loop_thread.join();

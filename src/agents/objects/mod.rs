@@ -177,7 +177,7 @@ impl ObjectSource for Objects {
                 Say::Wait => {}
             }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || shared.stop.is_cancelled() {
                 let why = "another pod's request for it takes too long".to_owned();
                 return Err(ObjectError::Unavailable { what: key.to_string(), why });
             }
