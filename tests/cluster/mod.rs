@@ -1,8 +1,10 @@
 //! Ring 4 with a real control plane: the built agent as a node of a cluster.
 //!
-//! Tests of a node's object and lease in `node`, beside the upstream kubelet in `upstream`; `lab` is their ground. They
+//! Tests of a node's object and lease in `node`, beside the upstream kubelet in `upstream`; of what pods
+//! get from the API server in `volumes`; `lab` is their ground. They
 //! share one control plane, each with a node name and a namespace of its own.
 
 mod lab;
 mod node;
 mod upstream;
+mod volumes;

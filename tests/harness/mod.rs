@@ -15,6 +15,6 @@ pub(crate) mod wait;
 
 pub(crate) mod tests;
 
-pub(crate) use agent::Agent;
+pub(crate) use agent::{Agent, read_inside};
 pub(crate) use cluster::Cluster;
 pub(crate) use node::{Containerd, Node};

@@ -36,11 +36,13 @@ pub(super) fn sources(
     let (pod, objects) = (&run.work.pod, &run.tools.objects);
     let namespace = pods::namespace(pod);
     let mut sources = EnvSources::default();
-    // A static pod does not wait for an API server and sees no services, as a node without one has it.
-    if !pods::is_static(pod) {
-        let links = pods::spec(pod).and_then(|spec| spec.enable_service_links).unwrap_or(true);
-        sources.services = objects.service_variables(namespace, links, left()).map_err(|e| e.to_string())?;
-    }
+    let links = pods::spec(pod).and_then(|spec| spec.enable_service_links).unwrap_or(true);
+    sources.services = if pods::is_static(pod) {
+        // A static pod does not wait for an API server: it sees the services that are known already.
+        objects.service_variables(namespace, links, Duration::ZERO).unwrap_or_default()
+    } else {
+        objects.service_variables(namespace, links, left()).map_err(|e| e.to_string())?
+    };
     let (config_maps, secrets) = objects_wanted(container);
     let look =
         |kind, name: &str| objects.object(&run.work.uid, &ObjectKey::new(kind, namespace, name), Purpose::Read, left());

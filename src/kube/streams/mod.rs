@@ -80,6 +80,8 @@ pub struct Streams {
     /// When the server was last heard, or asked whether it is there.
     heard_at: Instant,
     authority: String,
+    /// The credentials that the connection was made with.
+    generation: u64,
 }
 
 impl fmt::Debug for Streams {
@@ -106,6 +108,7 @@ impl ApiClient {
         let name = tls::server_name(access.tls_server_name.as_deref().unwrap_or(&access.host)).map_err(no)?;
         let mut config = (*config).clone();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let generation = current.generation;
         let authority = access.origin.trim_start_matches("https://").to_owned();
         let socket = dialer::socket(&authority, access.proxy.as_ref(), CONNECT).map_err(broken)?;
         let prepared = || -> io::Result<()> {
@@ -126,7 +129,8 @@ impl ApiClient {
         }
         let client = self.clone();
         let session = Session::new();
-        let mut streams = Streams { client, socket, tls: Box::new(tls), session, heard_at: Instant::now(), authority };
+        let heard_at = Instant::now();
+        let mut streams = Streams { client, socket, tls: Box::new(tls), session, heard_at, authority, generation };
         streams.send()?;
         Ok(Some(streams))
     }
@@ -143,20 +147,29 @@ impl Streams {
     /// # Errors
     /// The connection is of no more use, or there are no credentials.
     pub fn open(&mut self, path: &str, query: &[(&str, &str)]) -> Result<u32, ApiError> {
+        let authorization = self.authorization(path)?;
         let shared = &self.client.shared;
-        let no = |message| ApiError::Credentials { method: "WATCH", path: path.to_owned(), message };
-        let current = shared.credentials.current().map_err(no)?;
         let access = shared.credentials.access();
         let path = format!("{}{path}{}", access.prefix, paths::query(query.iter().copied()));
         let head = Head {
             authority: &self.authority,
             path: &path,
             user_agent: &shared.user_agent,
-            authorization: current.authorization.as_deref(),
+            authorization: authorization.as_deref(),
         };
         let id = self.session.open(&head);
         self.send()?;
         Ok(id)
+    }
+
+    /// The Authorization header, if the connection is still one of the credentials in force.
+    fn authorization(&self, path: &str) -> Result<Option<String>, ApiError> {
+        let no = |message| ApiError::Credentials { method: "WATCH", path: path.to_owned(), message };
+        let current = self.client.shared.credentials.current().map_err(no)?;
+        if current.generation == self.generation {
+            return Ok(current.authorization);
+        }
+        Err(broken("the credentials changed"))
     }
 
     /// Gives a stream up; no more is told of it.
@@ -197,6 +210,7 @@ impl Streams {
             if self.session.pinged {
                 return Err(broken(format!("the API server does not answer within {ANSWER:?}")));
             }
+            let _still_in_force = self.authorization("/")?;
             self.session.ping();
             self.heard_at = Instant::now();
             self.send()?;
