@@ -192,8 +192,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         config.serialize_image_pulls,
         config.max_parallel_image_pulls,
     );
-    let objects = match &api {
-        Some(api) => Some(cluster::objects(api, &config, refresh_sender)?),
+    let objects = match &joined {
+        Some(joined) => Some(cluster::objects(&joined.client, &config, refresh_sender)?),
         None => None,
     };
     let tools = Arc::new(Tools {

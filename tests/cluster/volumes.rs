@@ -141,9 +141,9 @@ fn a_pod_gets_its_objects_and_follows_them_and_no_secret_shows_elsewhere() {
     }
 
     cluster.kubectl(&["-n", &namespace, "delete", "pod", name, "--force", "--grace-period=0"]).expect("deleted");
-    wait::until("the pod's folder to be gone", SOON, || match fs::read_dir(agent.root_dir().join("pods")) {
-        Ok(left) if left.count() > 0 => Err("it is there".to_owned()),
-        Ok(_) | Err(_) => Ok(()),
+    wait::until("the pod's folder to be gone", SOON, || {
+        let left = fs::read_dir(agent.root_dir().join("pods")).map_or(0, Iterator::count);
+        if left == 0 { Ok(()) } else { Err(format!("{left} are there")) }
     });
 }
 

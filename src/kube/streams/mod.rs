@@ -101,7 +101,7 @@ impl ApiClient {
     /// There is no connection to be had, or there are no credentials.
     pub fn streams(&self) -> Result<Option<Streams>, ApiError> {
         let no = |message| ApiError::Credentials { method: "WATCH", path: "/".to_owned(), message };
-        let current = self.shared.credentials.current().map_err(no)?;
+        let current = self.shared.credentials.current(&self.shared.stop).map_err(no)?;
         // Without TLS nobody agrees on HTTP/2.
         let Some(config) = current.tls else { return Ok(None) };
         let access = self.shared.credentials.access();
@@ -165,7 +165,8 @@ impl Streams {
     /// The Authorization header, if the connection is still one of the credentials in force.
     fn authorization(&self, path: &str) -> Result<Option<String>, ApiError> {
         let no = |message| ApiError::Credentials { method: "WATCH", path: path.to_owned(), message };
-        let current = self.client.shared.credentials.current().map_err(no)?;
+        let shared = &self.client.shared;
+        let current = shared.credentials.current(&shared.stop).map_err(no)?;
         if current.generation == self.generation {
             return Ok(current.authorization);
         }
