@@ -3,6 +3,7 @@
 //! One binary, because the C core of gRPC links slowly. The modules in reading order; README.md,
 //! "Tests", tells what each ring is for. Unit tests stand beside the code and not here.
 
+mod agent;
 mod cluster;
 mod fakes;
 mod first_minute;

@@ -138,13 +138,15 @@ impl CriError {
         }
     }
 
-    /// The failure without method and endpoint. An answer of the runtime is written as kubectl users
-    /// know it: `rpc error: code = NotFound desc = …`.
+    /// The failure without object and endpoint. An answer of the runtime is written as kubectl users
+    /// know it: `rpc error: code = NotFound desc = …`; where it gave none, the call is named.
     pub fn rpc_text(&self) -> String {
         match &self.failure {
             CriFailure::Status { code, message } => format!("rpc error: code = {code} desc = {message}"),
-            CriFailure::Deadline(_) => "rpc error: code = DeadlineExceeded desc = context deadline exceeded".to_owned(),
-            other => other.to_string(),
+            CriFailure::Deadline(_) => {
+                format!("rpc error: code = DeadlineExceeded desc = {}: {}", self.method, self.failure)
+            }
+            other => format!("{}: {other}", self.method),
         }
     }
 }
@@ -244,7 +246,7 @@ mod tests {
             CriFailure::Deadline(Duration::from_millis(1500)),
             expect![[r#"
                 StopContainer at unix:///run/containerd/containerd.sock: no answer within 1.5 s
-                rpc error: code = DeadlineExceeded desc = context deadline exceeded"#]],
+                rpc error: code = DeadlineExceeded desc = StopContainer: no answer within 1.5 s"#]],
         );
         check(
             "c1",

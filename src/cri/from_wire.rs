@@ -4,7 +4,7 @@
 //! the value that says "unknown", an enum number from the future never stops a list.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protobuf::{EnumOrUnknown, MessageField};
 
@@ -279,19 +279,24 @@ pub(super) fn image(image: proto::Image) -> Result<Image, Problem> {
 }
 
 /// Sandboxes and containers joined to pods by the pod uid label, in the order of uids. What lacks the
-/// label is not a pod's and is left out.
+/// label is not a pod's and is left out, and so is what is listed again: the first mention counts.
 pub(super) fn pods(
     sandboxes: Vec<Labelled<RuntimeSandbox>>,
     containers: Vec<Labelled<RuntimeContainer>>,
 ) -> Vec<RuntimePod> {
     let mut pods: BTreeMap<PodUid, RuntimePod> = BTreeMap::new();
+    let mut listed = BTreeSet::new();
     for Labelled { labels, it } in sandboxes {
-        if let Some(pod) = pod_of(&mut pods, &labels) {
+        if let Some(pod) = pod_of(&mut pods, &labels)
+            && listed.insert(it.id.as_str().to_owned())
+        {
             pod.sandboxes.push(it);
         }
     }
     for Labelled { labels, it } in containers {
-        if let Some(pod) = pod_of(&mut pods, &labels) {
+        if let Some(pod) = pod_of(&mut pods, &labels)
+            && listed.insert(it.id.as_str().to_owned())
+        {
             pod.containers.push(it);
         }
     }

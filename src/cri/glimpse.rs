@@ -99,6 +99,9 @@ fn join(sandboxes: Vec<Listed>, containers: Vec<Listed>) -> Vec<PodGlimpse> {
     for pod in &mut pods {
         pod.sandboxes.sort_by(|a, b| a.0.cmp(&b.0));
         pod.containers.sort_by(|a, b| a.0.cmp(&b.0));
+        // Of what is listed twice the first mention counts, as in a close look.
+        pod.sandboxes.dedup_by(|later, first| later.0 == first.0);
+        pod.containers.dedup_by(|later, first| later.0 == first.0);
     }
     pods
 }
@@ -248,6 +251,7 @@ mod tests {
             container("c3", "u", 2),
             container("c4", "u", 77),
             container("c5", "", 1),
+            container("c2", "u", 2),
         ];
         proto::ListContainersResponse { containers, ..Default::default() }
     }

@@ -35,6 +35,9 @@ const BACKSTOP: Duration = Duration::from_secs(2);
 /// Time for the question whether a runtime speaks the old version.
 const OLD_API_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Calls that every runtime with CRI v1 has: where one is unknown, there is no CRI v1.
+const EVERYBODY_HAS: &[&str] = &["Version", "ListPodSandbox", "ListContainers"];
+
 /// The process's one gRPC environment. It lives until the process ends: the C core does not end cleanly.
 fn environment() -> Arc<Environment> {
     static ENVIRONMENT: OnceLock<Arc<Environment>> = OnceLock::new();
@@ -161,16 +164,25 @@ impl Transport {
     /// Finds plain words for failures whose gRPC text says little.
     fn explain(&self, method: &'static str, failure: CriFailure, ask: Ask<'_>) -> CriFailure {
         match failure {
-            CriFailure::Status { code: Code::Unavailable, message } => {
-                self.endpoint.diagnose().unwrap_or(CriFailure::Status { code: Code::Unavailable, message })
-            }
+            CriFailure::Status { code: Code::Unavailable, message } => self.explain_unavailable(message),
             CriFailure::Status { code: Code::Unimplemented, message }
-                if method == "Version" || message.contains("unknown service runtime.v1.") =>
+                if EVERYBODY_HAS.contains(&method) || message.contains("unknown service runtime.v1.") =>
             {
                 if self.speaks_old_api(ask.cancel) { CriFailure::OnlyOldApi } else { CriFailure::NoCri(message) }
             }
             other => other,
         }
+    }
+
+    /// Says what keeps the socket from being used, or that it is whoever listens on it.
+    fn explain_unavailable(&self, message: String) -> CriFailure {
+        self.endpoint.diagnose().unwrap_or_else(|| {
+            let message = match message.contains("failed to connect") {
+                true => format!("whoever listens on the socket speaks no gRPC, or hangs up: {message}"),
+                false => message,
+            };
+            CriFailure::Status { code: Code::Unavailable, message }
+        })
     }
 
     fn speaks_old_api(&self, cancel: &Cancel) -> bool {
@@ -224,9 +236,7 @@ impl<T> AnswerStream<T> {
     /// An error about this stream.
     pub(crate) fn fail(&self, failure: CriFailure) -> CriError {
         let failure = match failure {
-            CriFailure::Status { code: Code::Unavailable, message } => {
-                self.transport.endpoint.diagnose().unwrap_or(CriFailure::Status { code: Code::Unavailable, message })
-            }
+            CriFailure::Status { code: Code::Unavailable, message } => self.transport.explain_unavailable(message),
             other => other,
         };
         self.transport.error(self.method, "", failure)

@@ -8,11 +8,12 @@
 
 mod agent;
 #[path = "../harness/config.rs"]
+#[allow(dead_code, reason = "the harness offers more than is used here")]
 mod config;
 mod floor;
 mod idle;
 #[path = "../harness/node.rs"]
-#[allow(dead_code, reason = "the harness offers more than is used here")]
+#[allow(dead_code, reason = "see above")]
 mod node;
 mod options;
 mod proc;

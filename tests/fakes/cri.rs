@@ -6,13 +6,13 @@
 //! It owns its folder, its server and one clock thread; it never touches the real system.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ferrolet::cri::proto;
 use grpcio::{EnvBuilder, Environment, Server, ServerBuilder, ServerCredentials, ServiceBuilder};
-use protobuf::MessageField;
+use protobuf::{Message, MessageField};
 use tempfile::TempDir;
 
 use super::cri_calls;
@@ -20,7 +20,7 @@ use super::cri_service::{Calls, Shared, block_on};
 use super::cri_state::{Behaviour, Events, Life, State, fault};
 
 /// How long a test waits for something that will happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which version of CRI the fake speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,17 +35,26 @@ enum Api {
 pub(crate) struct FakeCri {
     shared: Arc<Shared>,
     api: Api,
+    environment: Arc<Environment>,
     server: Option<Server>,
     clock: Option<JoinHandle<()>>,
     socket: PathBuf,
     _folder: TempDir,
 }
 
-/// One server environment for all fakes of the test binary.
+/// A server environment, with a thread of its own, so that a fake with much to do holds up no neighbour. Environments of
+/// fakes that have ended serve the next ones: the C core does not end cleanly.
 fn environment() -> Arc<Environment> {
-    static ENVIRONMENT: OnceLock<Arc<Environment>> = OnceLock::new();
-    ENVIRONMENT.get_or_init(|| Arc::new(EnvBuilder::new().cq_count(1).name_prefix("fake-cri").build())).clone()
+    let mut all = ENVIRONMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(idle) = all.iter().find(|it| Arc::strong_count(it) == 1) {
+        return idle.clone();
+    }
+    let fresh = Arc::new(EnvBuilder::new().cq_count(1).name_prefix("fake-cri").build());
+    all.push(fresh.clone());
+    fresh
 }
+
+static ENVIRONMENTS: Mutex<Vec<Arc<Environment>>> = Mutex::new(Vec::new());
 
 impl FakeCri {
     /// A runtime that holds nothing, with `registry.k8s.io/pause:3.10` and no other image.
@@ -72,8 +81,15 @@ impl FakeCri {
             let shared = shared.clone();
             move || shared.run_clock()
         });
-        let mut fake =
-            Self { shared, api, server: None, clock: Some(clock.expect("a thread")), socket, _folder: folder };
+        let mut fake = Self {
+            shared,
+            api,
+            environment: environment(),
+            server: None,
+            clock: Some(clock.expect("a thread")),
+            socket,
+            _folder: folder,
+        };
         fake.serve();
         fake
     }
@@ -86,7 +102,8 @@ impl FakeCri {
             Api::V1Alpha2 => cri_calls::register_old_api(ServiceBuilder::new(), &calls),
             Api::None => ServiceBuilder::new(),
         };
-        let builder = ServerBuilder::new(environment()).requests_slot_per_cq(64).register_service(service.build());
+        let builder =
+            ServerBuilder::new(self.environment.clone()).requests_slot_per_cq(64).register_service(service.build());
         let mut server = builder.build().expect("a server");
         server
             .add_listening_port(format!("unix:{}", self.socket.display()), ServerCredentials::insecure())
@@ -108,6 +125,11 @@ impl FakeCri {
     pub(crate) fn restart(&mut self) {
         self.stop();
         self.serve();
+    }
+
+    /// Learns CRI v1, as an upgrade of the runtime brings it; in force from the next start on.
+    pub(crate) fn upgrade(&mut self) {
+        self.api = Api::V1;
     }
 
     /// Its socket.
@@ -187,6 +209,21 @@ impl FakeCri {
     /// The next `times` calls of a method are answered "OK" with no message at all.
     pub(crate) fn empty(&self, method: &str, times: usize) {
         self.with(|state| state.empty.insert(method.to_owned(), times));
+    }
+
+    /// Answers of a method are changed before they are sent, from now until [`FakeCri::tell_the_truth`].
+    pub(crate) fn lie<M: Message>(&self, method: &str, mut change: impl FnMut(&mut M) + Send + 'static) {
+        let lie = move |truth: Vec<u8>| {
+            let mut answer = M::parse_from_bytes(&truth).expect("what the fake made itself");
+            change(&mut answer);
+            answer.write_to_bytes().expect("an answer")
+        };
+        self.with(|state| state.lies.insert(method.to_owned(), Box::new(lie)));
+    }
+
+    /// No answer is changed any more.
+    pub(crate) fn tell_the_truth(&self) {
+        self.with(|state| state.lies.clear());
     }
 
     /// Whether there are container events, and whether they arrive. Without, the call is unimplemented.

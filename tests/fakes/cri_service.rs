@@ -342,7 +342,13 @@ fn stepper<Req, Resp: Message>(
         };
         match outcome {
             Poll::Until(until) => Err(until),
-            Poll::Done(Ok(answer)) => Ok(Reply::Bytes(answer.write_to_bytes().expect("an answer"))),
+            Poll::Done(Ok(answer)) => {
+                let truth = answer.write_to_bytes().expect("an answer");
+                Ok(Reply::Bytes(match state.lies.get_mut(name) {
+                    Some(lie) => lie(truth),
+                    None => truth,
+                }))
+            }
             Poll::Done(Err(fault)) => Ok(Reply::Status(RpcStatus::with_message(fault.code, fault.message))),
         }
     }

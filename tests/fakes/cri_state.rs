@@ -56,6 +56,8 @@ impl Default for Behaviour {
 #[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
     pub(crate) id: String,
+    /// The name that is taken while it is there.
+    pub(crate) reserved: String,
     pub(crate) config: proto::PodSandboxConfig,
     pub(crate) handler: String,
     pub(crate) ready: bool,
@@ -75,6 +77,8 @@ pub(crate) enum Life {
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) id: String,
+    /// The name that is taken while it is there.
+    pub(crate) reserved: String,
     pub(crate) sandbox_id: String,
     pub(crate) config: proto::ContainerConfig,
     pub(crate) image_id: String,
@@ -103,6 +107,9 @@ impl Container {
 /// The runtime's answer to a command in a container: output, errors, exit code.
 pub(crate) type Exec = Box<dyn FnMut(&str, &[String]) -> (Vec<u8>, Vec<u8>, i32) + Send>;
 
+/// Changes an answer's bytes.
+pub(crate) type Lie = Box<dyn FnMut(Vec<u8>) -> Vec<u8> + Send>;
+
 /// Everything.
 pub(crate) struct State {
     pub(crate) sandboxes: BTreeMap<String, Sandbox>,
@@ -124,6 +131,8 @@ pub(crate) struct State {
     pub(crate) garbage: BTreeMap<String, usize>,
     /// Methods that answer "OK" without a message, and how many times more.
     pub(crate) empty: BTreeMap<String, usize>,
+    /// Methods whose answers are changed on their way out.
+    pub(crate) lies: BTreeMap<String, Lie>,
     /// Whether there are container events; `None`: the call does not exist.
     pub(crate) events: Option<Events>,
     /// Events since the last look of the event threads.
@@ -160,6 +169,7 @@ impl Default for State {
             slow: BTreeMap::new(),
             garbage: BTreeMap::new(),
             empty: BTreeMap::new(),
+            lies: BTreeMap::new(),
             events: None,
             outbox: Vec::new(),
             names: BTreeMap::new(),
@@ -251,7 +261,9 @@ impl State {
             format!("10.244.{}.{}", self.serial / 250 % 250, self.serial % 250 + 2)
         };
         let created_at = self.now();
-        let sandbox = Sandbox { id: id.clone(), config, handler: handler.to_owned(), ready: true, created_at, ip };
+        let reserved = name.clone();
+        let sandbox =
+            Sandbox { id: id.clone(), reserved, config, handler: handler.to_owned(), ready: true, created_at, ip };
         self.names.insert(name, id.clone());
         self.sandboxes.insert(id.clone(), sandbox);
         self.sandbox_event(&id, proto::ContainerEventType::CONTAINER_CREATED_EVENT);
@@ -274,11 +286,19 @@ impl State {
     /// Removes a sandbox with its containers, stopping it first if need be.
     pub(crate) fn remove_sandbox(&mut self, id: &str) {
         self.stop_sandbox(id);
-        self.containers.retain(|_, container| container.sandbox_id != id);
-        if let Some(sandbox) = self.sandboxes.get(id).cloned() {
+        let names = &mut self.names;
+        self.containers.retain(|_, container| {
+            let stays = container.sandbox_id != id;
+            if !stays {
+                names.remove(&container.reserved);
+            }
+            stays
+        });
+        if self.sandboxes.contains_key(id) {
             self.sandbox_event(id, proto::ContainerEventType::CONTAINER_DELETED_EVENT);
-            self.sandboxes.remove(&sandbox.id);
-            self.free_names();
+        }
+        if let Some(sandbox) = self.sandboxes.remove(id) {
+            self.names.remove(&sandbox.reserved);
         }
     }
 
@@ -301,11 +321,12 @@ impl State {
         let image_id = image.id.clone();
         let id = self.next_id('c');
         let created_at = self.now();
-        self.names.insert(name, id.clone());
+        self.names.insert(name.clone(), id.clone());
         self.containers.insert(
             id.clone(),
             Container {
                 id: id.clone(),
+                reserved: name,
                 sandbox_id: sandbox_id.to_owned(),
                 config,
                 image_id,
@@ -422,14 +443,10 @@ impl State {
         self.end(id, 137, "Error");
         if self.containers.contains_key(id) {
             self.container_event(id, proto::ContainerEventType::CONTAINER_DELETED_EVENT);
-            self.containers.remove(id);
-            self.free_names();
         }
-    }
-
-    fn free_names(&mut self) {
-        let (sandboxes, containers) = (&self.sandboxes, &self.containers);
-        self.names.retain(|_, id| sandboxes.contains_key(id) || containers.contains_key(id));
+        if let Some(container) = self.containers.remove(id) {
+            self.names.remove(&container.reserved);
+        }
     }
 
     /// A line for the call log: `namespace/pod container`.

@@ -9,5 +9,6 @@ pub(crate) mod cri_calls;
 pub(crate) mod cri_service;
 pub(crate) mod cri_state;
 pub(crate) mod cri_wire;
+pub(crate) mod impostor;
 pub(crate) mod registry;
 pub(crate) mod registry_image;

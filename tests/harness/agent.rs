@@ -8,43 +8,43 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, ExitStatus, Output, Stdio},
     time::Duration,
 };
 
 use serde_json::Value;
 
-use super::config::{free_port, kubelet_configuration};
+use super::config::{Ground, free_port, kubelet_configuration};
 use super::{Node, node::show_end_of, wait};
 
 /// A running agent.
 pub(crate) struct Agent<'node> {
-    node: &'node Node,
+    node: &'node dyn Ground,
     process: Child,
     healthz: u16,
 }
 
 impl<'node> Agent<'node> {
     /// Starts the agent with the harness' configuration and waits until it says that it is healthy.
-    pub(crate) fn start(node: &'node Node) -> Agent<'node> {
+    pub(crate) fn start(node: &'node dyn Ground) -> Agent<'node> {
         Agent::start_with(node, |_| ())
     }
 
     /// The same, with the KubeletConfiguration changed by `change` first.
-    pub(crate) fn start_with(node: &'node Node, change: impl FnOnce(&mut Value)) -> Agent<'node> {
+    pub(crate) fn start_with(node: &'node dyn Ground, change: impl FnOnce(&mut Value)) -> Agent<'node> {
         let agent = Agent::spawn(node, change);
         agent.wait_healthy();
         agent
     }
 
     /// The same, without waiting. Its own settings are those of the node's `ferrolet.yaml`, if there is one.
-    pub(crate) fn spawn(node: &'node Node, change: impl FnOnce(&mut Value)) -> Agent<'node> {
+    pub(crate) fn spawn(node: &'node dyn Ground, change: impl FnOnce(&mut Value)) -> Agent<'node> {
         Agent::spawn_as(node, "node", &[], change)
     }
 
     /// Starts the agent as a node of a cluster, with more flags, and waits until it says that it is healthy.
     pub(crate) fn join(
-        node: &'node Node,
+        node: &'node dyn Ground,
         name: &str,
         kubeconfig: &Path,
         flags: &[&str],
@@ -57,7 +57,7 @@ impl<'node> Agent<'node> {
     }
 
     /// Starts the agent under a node name, with more flags.
-    fn spawn_as(node: &'node Node, name: &str, flags: &[&str], change: impl FnOnce(&mut Value)) -> Agent<'node> {
+    fn spawn_as(node: &'node dyn Ground, name: &str, flags: &[&str], change: impl FnOnce(&mut Value)) -> Agent<'node> {
         let healthz = free_port();
         fs::create_dir_all(node.path("manifests")).expect("make the manifest folder");
         let mut config = kubelet_configuration(node, healthz);
@@ -67,7 +67,7 @@ impl<'node> Agent<'node> {
         let own = node.path("ferrolet.yaml");
         let own = if own.exists() { vec!["--ferrolet-config".into(), own.into_os_string()] } else { Vec::new() };
         let process = node
-            .command(env!("CARGO_BIN_EXE_ferrolet"))
+            .command(Path::new(env!("CARGO_BIN_EXE_ferrolet")))
             .arg("--config")
             .arg(node.path("kubelet.json"))
             .arg("--root-dir")
@@ -101,6 +101,11 @@ impl<'node> Agent<'node> {
         self.process.id()
     }
 
+    /// The folder that it takes manifests from.
+    pub(crate) fn manifests(&self) -> PathBuf {
+        self.node.path("manifests")
+    }
+
     /// Where the agent keeps its state.
     pub(crate) fn root_dir(&self) -> PathBuf {
         self.node.path("kubelet")
@@ -120,18 +125,35 @@ impl<'node> Agent<'node> {
         })
     }
 
+    /// Memory of the agent's process that is in RAM, in KiB, as `VmRSS` tells it.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the agent lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a VmRSS line");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// The same as [`Agent::tool`], with all that it printed and said in one text, whether it succeeded or not.
+    pub(crate) fn tool_says(&self, arguments: &[&str]) -> String {
+        let output = self.run_tool(arguments).expect("start the tool");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
     /// Runs one of the tools against this agent (`ps`, `logs` …) and gives what it printed on success, else what it said.
     pub(crate) fn tool(&self, arguments: &[&str]) -> Result<String, String> {
-        let mut command = self.node.command(env!("CARGO_BIN_EXE_ferrolet"));
-        command.args(arguments).env("FERROLET_SOCKET", self.root_dir().join("ferrolet/ferrolet.sock"));
-        let output = command.stderr(Stdio::piped()).output().map_err(|err| err.to_string())?;
+        let output = self.run_tool(arguments).map_err(|err| err.to_string())?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
+    fn run_tool(&self, arguments: &[&str]) -> std::io::Result<Output> {
+        let mut command = self.node.command(Path::new(env!("CARGO_BIN_EXE_ferrolet")));
+        command.args(arguments).env("FERROLET_SOCKET", self.root_dir().join("ferrolet/ferrolet.sock"));
+        command.stderr(Stdio::piped()).output()
+    }
+
     /// Puts a manifest into the static pod folder under `name`, in one step, over an older one.
     pub(crate) fn put_manifest(&self, name: &str, text: &str) {
-        let folder = self.node.path("manifests");
+        let folder = self.manifests();
         let half = folder.join(format!(".{name}.half"));
         fs::write(&half, text).expect("write a manifest");
         fs::rename(half, folder.join(name)).expect("rename a manifest");
@@ -139,7 +161,7 @@ impl<'node> Agent<'node> {
 
     /// Takes a manifest away.
     pub(crate) fn remove_manifest(&self, name: &str) {
-        fs::remove_file(self.node.path("manifests").join(name)).expect("remove a manifest");
+        fs::remove_file(self.manifests().join(name)).expect("remove a manifest");
     }
 
     /// All that this agent and those before it on the node have logged.

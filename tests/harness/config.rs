@@ -2,14 +2,48 @@
 //!
 //! Used from the thread of one test; owns nothing.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::{Value, json};
 
 use super::Node;
 
+/// Where an agent runs: a real node, or a folder beside a fake runtime.
+pub(crate) trait Ground {
+    /// A path below the folder that is this agent's alone.
+    fn path(&self, relative: &str) -> PathBuf;
+    /// The runtime's socket, as `containerRuntimeEndpoint` wants it.
+    fn endpoint(&self) -> String;
+    /// The cgroup that pods belong under, as `cgroupRoot` wants it.
+    fn cgroup_root(&self) -> String;
+    /// A command that sees what is mounted there.
+    fn command(&self, program: &Path) -> Command;
+}
+
+impl Ground for Node {
+    fn path(&self, relative: &str) -> PathBuf {
+        self.path(relative)
+    }
+
+    fn endpoint(&self) -> String {
+        self.endpoint()
+    }
+
+    fn cgroup_root(&self) -> String {
+        format!("/{}", self.name())
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        self.command(program)
+    }
+}
+
 /// A KubeletConfiguration: all that the agent reads and writes is below the node's folder and the node's cgroup.
-pub(crate) fn kubelet_configuration(node: &Node, healthz: u16) -> Value {
+pub(crate) fn kubelet_configuration(node: &dyn Ground, healthz: u16) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -19,7 +53,7 @@ pub(crate) fn kubelet_configuration(node: &Node, healthz: u16) -> Value {
         "healthzPort": healthz,
         "enableServer": false,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", node.name()),
+        "cgroupRoot": node.cgroup_root(),
         "failCgroupV1": false,
         "failSwapOn": false,
         // A test machine may not let anyone lower it.

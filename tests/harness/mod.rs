@@ -11,6 +11,7 @@ pub(crate) mod agent;
 pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod node;
+pub(crate) mod view;
 pub(crate) mod wait;
 
 pub(crate) mod tests;

@@ -4,9 +4,8 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    os::unix::net::UnixStream,
     path::PathBuf,
     time::Duration,
 };
@@ -17,6 +16,8 @@ use ferrolet::util::cancel::Cancel;
 use serde_json::{Value, json};
 
 use crate::harness::{Agent, Node, wait};
+
+pub(super) use crate::harness::view::{is_running, story};
 
 /// How long a test waits for what a busy machine does in a few seconds.
 pub(super) const SOON: Duration = Duration::from_secs(40);
@@ -62,37 +63,19 @@ impl<'node> Lab<'node> {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// All that the agent knows, as its local socket tells it: lines with `node`, `pod` or `end`.
-    fn view(&self) -> Result<Vec<Value>, String> {
-        let socket = self.agent.root_dir().join("ferrolet/ferrolet.sock");
-        let told = ask(&socket, r#"{"pods":{}}"#).map_err(|err| format!("{}: {err}", socket.display()))?;
-        if !told.iter().any(|line| line.get("end").is_some()) {
-            return Err(format!("the answer was cut off after {} lines", told.len()));
-        }
-        Ok(told)
-    }
-
     /// All pods that the agent knows.
     pub(super) fn pods(&self) -> Result<Vec<Value>, String> {
-        let told = self.view()?;
-        Ok(told.into_iter().filter_map(|mut line| line.get_mut("pod").map(Value::take)).collect())
+        self.agent.pods()
     }
 
     /// What the agent could not use of a manifest file; empty if nothing is wrong with it.
     pub(super) fn problem_of(&self, file: &str) -> Result<String, String> {
-        let origin = self.node.path("manifests").join(file).display().to_string();
-        let told = self.view()?;
-        let problems = told.iter().filter_map(|line| line["node"]["problems"].as_array()).flatten();
-        let messages = problems.filter(|problem| problem["origin"] == origin.as_str());
-        Ok(messages.filter_map(|problem| problem["message"].as_str()).collect::<Vec<_>>().join("; "))
+        self.agent.problem_of(file)
     }
 
     /// One pod, by its name in the manifest. When two lives of a name overlap, the one that is not on its way out.
     pub(super) fn pod(&self, name: &str) -> Result<Value, String> {
-        let full = format!("{name}-node");
-        let mut found: Vec<Value> = self.pods()?.into_iter().filter(|pod| pod["name"] == full.as_str()).collect();
-        found.sort_by_key(|pod| pod["stage"] == "Active");
-        found.pop().ok_or_else(|| format!("the agent has no pod {full}"))
+        self.agent.pod(name)
     }
 
     /// Waits until `look` has what it wants of a pod.
@@ -110,10 +93,7 @@ impl<'node> Lab<'node> {
         within: Duration,
         look: impl Fn(&Value) -> Option<T>,
     ) -> T {
-        wait::until(&format!("pod {name}: {what}"), within, || {
-            let pod = self.pod(name)?;
-            look(&pod).ok_or_else(|| story(&pod))
-        })
+        self.agent.wait_pod(name, what, within, look)
     }
 
     /// Waits for a phase.
@@ -240,29 +220,6 @@ pub(super) fn remove_manifest(node: &Node, name: &str) {
     std::fs::remove_file(node.path(&format!("manifests/{name}.yaml"))).expect("remove a manifest");
 }
 
-/// What a pod is doing, for the message of a test that waited in vain.
-pub(super) fn story(pod: &Value) -> String {
-    let pick = |what: &str| pod[what].to_string();
-    let events: Vec<String> =
-        pod["events"].as_array().into_iter().flatten().map(|e| format!("{} {}", e["reason"], e["message"])).collect();
-    let statuses = ["initContainerStatuses", "containerStatuses"].map(|list| pod["status"][list].to_string());
-    format!(
-        "{} {}, waits for {}, plan {}, {}, events {events:#?}",
-        pick("stage"),
-        pod["status"]["phase"],
-        pick("waitsFor"),
-        pick("plan"),
-        statuses.join(", ")
-    )
-}
-
-/// Whether every app container of a pod runs.
-pub(super) fn is_running(pod: &Value) -> bool {
-    let statuses = pod["status"]["containerStatuses"].as_array();
-    let running = |status: &Value| status["state"].get("running").is_some();
-    statuses.is_some_and(|all| !all.is_empty() && all.iter().all(running))
-}
-
 /// The status of one container of a pod, of whatever kind.
 pub(super) fn status<'pod>(pod: &'pod Value, container: &str) -> &'pod Value {
     let lists = ["initContainerStatuses", "containerStatuses"].map(|list| pod["status"][list].as_array());
@@ -354,12 +311,4 @@ pub(super) fn get_from(address: &str, port: u16) -> Result<String, String> {
         Ok(answer)
     };
     exchange().map_err(|err| format!("{address}: {err}"))
-}
-
-/// Asks a local socket and gives the lines of the answer.
-fn ask(socket: &std::path::Path, question: &str) -> std::io::Result<Vec<Value>> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    writeln!(stream, "{question}")?;
-    BufReader::new(stream).lines().map(|line| serde_json::from_str(&line?).map_err(std::io::Error::from)).collect()
 }

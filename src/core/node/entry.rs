@@ -169,6 +169,8 @@ pub(super) struct Entry {
     /// Newest plan, one line a step.
     pub(super) plan: Vec<String>,
     pub(super) waits: Vec<String>,
+    /// Why the last look at what the runtime has of it failed; `None` when it did not.
+    pub(super) unseen_why: Option<String>,
     /// Asked PLEG to look; at most one request is under way.
     pub(super) asked_at: Option<Moment>,
     pub(super) status: Arc<PodStatus>,
@@ -216,6 +218,7 @@ impl Entry {
             waiting: BTreeMap::new(),
             plan: Vec::new(),
             waits: Vec::new(),
+            unseen_why: None,
             asked_at: None,
             status: Arc::new(PodStatus::default()),
             events: VecDeque::new(),

@@ -1,6 +1,6 @@
 //! What each input means for the node. Pure; see the parent module.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::entry::{Entry, Stage};
@@ -128,19 +128,19 @@ impl Node {
             self.event(now, uid, "", EventType::Warning, "FailedSync", text);
         }
         let met = self.meet_strangers(&scope, &changed, &gone, &unknown);
-        let unknown: BTreeSet<PodUid> = unknown.into_iter().map(|pod| pod.uid).collect();
+        let unknown: BTreeMap<PodUid, String> = unknown.into_iter().map(|pod| (pod.uid, pod.why)).collect();
         let first = self.listed_at.is_none();
         let mut touched: Vec<PodUid> = Vec::new();
         if scope == Scope::All {
             self.listed_at = self.listed_at.max(Some(started_at));
             for (uid, seen) in &mut self.runtime {
-                if !unknown.contains(uid) {
+                if !unknown.contains_key(uid) {
                     seen.at = seen.at.max(started_at);
                 }
             }
-            self.uncertain.clone_from(&unknown);
+            self.uncertain = unknown.keys().cloned().collect();
             if first {
-                self.unseen.clone_from(&unknown);
+                self.unseen.clone_from(&self.uncertain);
             }
         }
         let had_unseen = !self.unseen.is_empty();
@@ -171,14 +171,19 @@ impl Node {
         }
         match scope {
             // One that could not be looked at is asked for again a little later.
-            Scope::Pod(uid) if unknown.contains(&uid) => {
+            Scope::Pod(uid) if unknown.contains_key(&uid) => {
                 if let Some(entry) = self.pods.get_mut(&uid) {
+                    entry.unseen_why = unknown.get(&uid).cloned();
+                    self.stale.insert(uid);
                     entry.asked_at = None;
                     entry.retry_at = Some(now.mono + Self::retry_delay(1));
                 }
             }
             // One that looks unchanged to PLEG is as seen now.
             Scope::Pod(uid) => {
+                if let Some(entry) = self.pods.get_mut(&uid) {
+                    entry.unseen_why = None;
+                }
                 if let Some(seen) = self.runtime.get_mut(&uid) {
                     seen.at = seen.at.max(started_at);
                 } else if let Some(entry) = self.pods.get_mut(&uid) {
@@ -190,7 +195,7 @@ impl Node {
             }
             Scope::All => {
                 // Those that PLEG looks at now are told of when it has; a question that got lost is asked again.
-                let asked = |e: &&Entry| e.asked_at.is_some() && !unknown.contains(&e.uid);
+                let asked = |e: &&Entry| e.asked_at.is_some() && !unknown.contains_key(&e.uid);
                 let waiting = self.pods.values().filter(|e| first || asked(e)).map(|e| e.uid.clone());
                 let more: Vec<PodUid> = waiting.filter(|uid| !touched.contains(uid)).collect();
                 touched.extend(more);

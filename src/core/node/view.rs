@@ -102,8 +102,10 @@ impl Entry {
         if self.is_busy() {
             return format!("a worker is at it: {}", self.plan.join(", then "));
         }
-        if !self.waits.is_empty() {
-            return format!("waits for {}", self.waits.join("; "));
+        let look = self.unseen_why.iter().map(|why| format!("a look at what the runtime has of it: {why}"));
+        let waits: Vec<String> = look.chain(self.waits.iter().cloned()).collect();
+        if !waits.is_empty() {
+            return format!("waits for {}", waits.join("; "));
         }
         match &self.stage {
             Stage::Queued | Stage::Asking | Stage::MakingRoom { .. } => "waits for its turn".to_owned(),

@@ -422,7 +422,12 @@ impl<'a> Planner<'a> {
 
     fn hold(&mut self, name: &str, until: Moment, reason: Reason) {
         let left = until.since(self.input.now);
-        self.plan.waits.push(format!("container {name}: {}, next try in {}", reason.reason, human(left)));
+        let mut wait = format!("container {name}: {}, next try in {}", reason.reason, human(left));
+        // The message of a back-off says the same again.
+        if reason.reason != "CrashLoopBackOff" && !reason.message.is_empty() {
+            wait += &format!(": {}", reason.message);
+        }
+        self.plan.waits.push(wait);
         self.plan.waiting.insert(name.to_owned(), reason);
         self.plan.wake(until);
     }

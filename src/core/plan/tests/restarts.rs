@@ -104,9 +104,9 @@ fn a_start_that_failed_is_repeated_later() {
         APP,
         "sandbox 0 ready\nmemory app failed=7s",
         expect![[r#"
-        wait for container app: ErrImagePull, next try in 7s
-        look again in 7s
-    "#]],
+            wait for container app: ErrImagePull, next try in 7s: no such image
+            look again in 7s
+        "#]],
     );
     check(
         APP,
@@ -119,8 +119,8 @@ fn a_start_that_failed_is_repeated_later() {
         "containers: [{name: a}, {name: b}]",
         "sandbox 0 ready\nmemory a failed=7s\nmemory b failed=3s",
         expect![[r#"
-            wait for container a: ErrImagePull, next try in 7s
-            wait for container b: ErrImagePull, next try in 3s
+            wait for container a: ErrImagePull, next try in 7s: no such image
+            wait for container b: ErrImagePull, next try in 3s: no such image
             look again in 3s
         "#]],
     );
@@ -129,9 +129,9 @@ fn a_start_that_failed_is_repeated_later() {
         APP,
         "sandbox 0 ready\napp/1 exited 1\nmemory app crash=10s exit=10s failed=7s",
         expect![[r#"
-        wait for container app: ErrImagePull, next try in 7s
-        look again in 7s
-    "#]],
+            wait for container app: ErrImagePull, next try in 7s: no such image
+            look again in 7s
+        "#]],
     );
 }
 
