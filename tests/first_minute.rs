@@ -14,13 +14,16 @@ fn the_demo_shows_a_pod_and_leaves_nothing() {
     let parent = tempfile::Builder::new().prefix("ferrolet-").tempdir_in("/tmp").expect("make a folder");
     let folder = parent.path().join("demo");
     let (port, name) = (free_port().to_string(), format!("fldemo{}", std::process::id()));
+    // Below those of the harness' nodes, and another one in each run beside this one.
+    let network = format!("10.{}.{}", 32 + std::process::id() / 256 % 32, std::process::id() % 256);
+    let subnet = format!("{network}.0/24");
     let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/demo"))
         .arg("--once")
         .env("DEMO_BINARY", env!("CARGO_BIN_EXE_ferrolet"))
         .env("DEMO_PORT", &port)
         .env("DEMO_DIR", &folder)
         .env("DEMO_NAME", &name)
-        .env("DEMO_SUBNET", "10.86.0.0/24")
+        .env("DEMO_SUBNET", &subnet)
         .stdin(Stdio::null())
         .output()
         .expect("start tests/demo");
@@ -31,7 +34,7 @@ fn the_demo_shows_a_pod_and_leaves_nothing() {
         &format!("The pod answers on http://127.0.0.1:{port}/"),
         "Hello from a pod that ferrolet runs.",
         "pod       default/web-demo",
-        "address   10.86.0.",
+        &format!("address   {network}."),
         "node      demo",
     ] {
         assert!(said.contains(part), "the demo did not say {part:?}:\n{all}");

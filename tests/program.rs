@@ -69,6 +69,18 @@ fn config_prints_what_is_in_effect() {
     assert_eq!(run(&["config", "--config", again.to_str().unwrap()]).stdout, first);
 }
 
+#[test]
+fn what_cannot_be_done_yet_is_refused_in_plain_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubelet.yaml");
+    let config = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\n";
+    std::fs::write(&file, config).unwrap();
+    let words = "cgroupDriver is `systemd`: the systemd cgroup driver is not supported yet, set cgroupfs here and in";
+    check(&["config", "--config", file.to_str().unwrap()], 1, "", words);
+    check(&["--config", file.to_str().unwrap()], 1, "", words);
+    check(&["--cgroup-driver=systemd", "--no-such"], 1, "", "the systemd cgroup driver is not supported yet");
+}
+
 /// /dev/full refuses every write; a closed pipe brings EPIPE.
 #[test]
 fn nothing_panics_when_nobody_can_be_told() {

@@ -15,6 +15,24 @@ use crate::api::v1::{
 
 type ResourceList = BTreeMap<String, Quantity>;
 
+/// What a container gets, of either type: containers and ephemeral containers share their fields, not a type.
+macro_rules! fill_container {
+    ($container:expr) => {{
+        let container = &mut *$container;
+        fill_image(container.image.as_deref(), &mut container.image_pull_policy);
+        fill_text(&mut container.termination_message_path, TERMINATION_MESSAGE_PATH);
+        fill_text(&mut container.termination_message_policy, "File");
+        container.ports.iter_mut().flatten().for_each(fill_port);
+        container.env.iter_mut().flatten().for_each(fill_env);
+        round_resources(container.resources.as_mut());
+        [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe]
+            .into_iter()
+            .flatten()
+            .for_each(fill_probe);
+        container.lifecycle.iter_mut().for_each(fill_lifecycle);
+    }};
+}
+
 /// Where a container's last words are read when its spec does not say.
 pub const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 /// Permissions of files that volumes make from API data when the spec does not say: rw-r--r--.
@@ -47,7 +65,7 @@ pub fn fill_defaults(pod: &mut Pod) {
 
     let host_network = spec.host_network == Some(true);
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
-        fill_container(container);
+        fill_container!(container);
         // Never absent in the API, if empty.
         requests_from_limits(container.resources.get_or_insert_default());
         if host_network {
@@ -55,18 +73,7 @@ pub fn fill_defaults(pod: &mut Pod) {
         }
     }
     for container in spec.ephemeral_containers.iter_mut().flatten() {
-        // The two types share their fields, not a type.
-        fill_image(container.image.as_deref(), &mut container.image_pull_policy);
-        fill_text(&mut container.termination_message_path, TERMINATION_MESSAGE_PATH);
-        fill_text(&mut container.termination_message_policy, "File");
-        container.ports.iter_mut().flatten().for_each(fill_port);
-        container.env.iter_mut().flatten().for_each(fill_env);
-        round_resources(container.resources.as_mut());
-        [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe]
-            .into_iter()
-            .flatten()
-            .for_each(fill_probe);
-        container.lifecycle.iter_mut().for_each(fill_lifecycle);
+        fill_container!(container);
     }
     spec.overhead.iter_mut().for_each(round_to_milli);
     fill_pod_resources(spec);
@@ -92,20 +99,6 @@ fn fill_priority(spec: &mut PodSpec) {
         spec.priority.get_or_insert(priority);
         spec.preemption_policy.get_or_insert_with(|| "PreemptLowerPriority".to_owned());
     }
-}
-
-fn fill_container(container: &mut Container) {
-    fill_image(container.image.as_deref(), &mut container.image_pull_policy);
-    fill_text(&mut container.termination_message_path, TERMINATION_MESSAGE_PATH);
-    fill_text(&mut container.termination_message_policy, "File");
-    container.ports.iter_mut().flatten().for_each(fill_port);
-    container.env.iter_mut().flatten().for_each(fill_env);
-    round_resources(container.resources.as_mut());
-    [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe]
-        .into_iter()
-        .flatten()
-        .for_each(fill_probe);
-    container.lifecycle.iter_mut().for_each(fill_lifecycle);
 }
 
 fn fill_image(image: Option<&str>, policy: &mut Option<String>) {

@@ -7,9 +7,9 @@ use ferrolet::cri::proto;
 use protobuf::MessageField;
 
 use crate::{
-    agent::{Place, lives, put, start_with, wait_running, wait_well},
+    agent::{Place, lives, put, settle, start_with, wait_healthy, wait_running, wait_says, wait_well},
     fakes::{cri::FakeCri, cri_state::State},
-    harness::{Agent, wait},
+    harness::{Agent, view::story, wait},
 };
 
 /// What an agent may hold in RAM, in KiB: an unoptimized build with the distribution's gRPC idles at 30 MiB.
@@ -66,11 +66,59 @@ fn ten_thousand_foreign_containers_are_left_alone() {
     put(&agent, "web");
     let most = most_memory(&agent, "the pod beside them", super::SOON, || match lives(&fake, "web").len() {
         1 => Ok(()),
-        _ => agent.pod("web").map(|pod| crate::harness::view::story(&pod)).and_then(Err),
+        _ => agent.pod("web").map(|pod| story(&pod)).and_then(Err),
     });
     wait_running(&agent, "web");
     tell("10,000 foreign sandboxes and containers", before, most.max(agent.resident_kib()), started);
     assert_eq!(agent.pods().expect("an answer").len(), 2, "they are no pods of this node");
     assert_eq!(fake.containers().len(), 10_002);
     wait_well(&agent);
+}
+
+/// They carry our labels, and one source has not spoken yet: nobody knows whether they are wanted. The pod that is wanted
+/// starts beside them.
+#[test]
+fn ten_thousand_containers_of_pods_that_nobody_knows_are_looked_at() {
+    let fake = FakeCri::start();
+    fake.add_image("busybox");
+    fake.add_pods(100, 100);
+    let before = fake.containers();
+    let place = Place::beside(&fake);
+    let started = Instant::now();
+    let agent = Agent::spawn(&place, |config| {
+        settle(config);
+        config["runtimeRequestTimeout"] = "60s".into();
+        config["staticPodURL"] = "http://127.0.0.1:1/".into();
+    });
+    put(&agent, "web");
+    let most = most_memory(&agent, "the pod that is wanted", Duration::from_secs(300), || {
+        match lives(&fake, "web").as_slice() {
+            [life] if life.ends_with("Running") => Ok(()),
+            _ => Err(agent.pod("web").map_or_else(|error| error, |pod| story(&pod))),
+        }
+    });
+    tell("a pod beside 10,000 containers of ours", 0, most.max(agent.resident_kib()), started);
+    assert_eq!(fake.containers()[..before.len()], before, "silence removes nothing");
+    wait_healthy(&agent);
+    wait_says(&agent, &["why"], "no word yet from these sources of pods, so nothing is removed: http");
+}
+
+/// They carry our labels and nobody wants them: they are ended, all of them.
+#[test]
+fn a_thousand_containers_that_nobody_wants_are_cleared_away() {
+    let fake = FakeCri::start();
+    fake.add_image("busybox");
+    fake.add_pods(20, 50);
+    let place = Place::beside(&fake);
+    let started = Instant::now();
+    let agent = start_with(&place, "60s");
+    put(&agent, "web");
+    let most = most_memory(&agent, "the end of the unwanted", Duration::from_secs(300), || {
+        let left = fake.with(|state| (state.sandboxes.len(), state.containers.len()));
+        if left == (1, 1) { Ok(()) } else { Err(format!("{left:?} sandboxes and containers")) }
+    });
+    tell("1,000 unwanted containers cleared away", 0, most, started);
+    wait_running(&agent, "web");
+    wait_well(&agent);
+    assert_eq!(agent.pods().expect("an answer").len(), 1);
 }

@@ -9,6 +9,7 @@ mod crowds;
 mod faults;
 mod lies;
 mod manifests;
+mod unsupported;
 
 use std::{
     path::{Path, PathBuf},

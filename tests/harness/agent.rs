@@ -17,6 +17,9 @@ use serde_json::Value;
 use super::config::{Ground, free_port, kubelet_configuration};
 use super::{Node, node::show_end_of, wait};
 
+/// How long is waited for what takes a second on a quiet machine, and much longer beside many builds.
+const SOON: Duration = Duration::from_secs(90);
+
 /// A running agent.
 pub(crate) struct Agent<'node> {
     node: &'node dyn Ground,
@@ -85,7 +88,7 @@ impl<'node> Agent<'node> {
 
     /// Waits until /healthz answers 200.
     pub(crate) fn wait_healthy(&self) {
-        wait::until("a healthy agent", Duration::from_secs(10), || match get(self.healthz, "/healthz")? {
+        wait::until("a healthy agent", SOON, || match get(self.healthz, "/healthz")? {
             (200, _) => Ok(()),
             (status, body) => Err(format!("/healthz answered {status}: {body}")),
         });
@@ -120,7 +123,7 @@ impl<'node> Agent<'node> {
     pub(crate) fn terminate(mut self) -> ExitStatus {
         let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("send SIGTERM to the agent");
-        wait::until("the agent's end after SIGTERM", Duration::from_secs(10), || {
+        wait::until("the agent's end after SIGTERM", SOON, || {
             self.process.try_wait().map_err(|err| err.to_string())?.ok_or_else(|| "it still runs".to_owned())
         })
     }
@@ -199,7 +202,7 @@ pub(crate) fn get(port: u16, path: &str) -> Result<(u16, String), String> {
 }
 
 fn exchange(port: u16, path: &str) -> std::io::Result<String> {
-    let limit = Duration::from_secs(2);
+    let limit = Duration::from_secs(10);
     let mut stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), limit)?;
     stream.set_read_timeout(Some(limit))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;

@@ -6,6 +6,7 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicU16, Ordering},
 };
 
 use serde_json::{Value, json};
@@ -61,8 +62,19 @@ pub(crate) fn kubelet_configuration(node: &dyn Ground, healthz: u16) -> Value {
     })
 }
 
-/// A port on loopback that nobody listens on.
+/// A port on loopback that nobody listens on, and that nobody is given who asks later: neither another caller here, nor
+/// whoever lets the kernel choose (its range begins at 32768). Where another process starts to look is another place.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port");
-    listener.local_addr().expect("the port").port()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u32 = 12_000;
+    const COUNT: u32 = 20_000;
+    let start = std::process::id().wrapping_mul(131) % COUNT;
+    for _ in 0..COUNT {
+        let next = u32::from(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + (start + next) % COUNT).expect("a port");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port from {FIRST} on is free");
 }

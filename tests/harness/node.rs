@@ -119,7 +119,7 @@ impl Node {
     /// Runs crictl on the node's containerd and gives what it printed; panics when it fails.
     pub(crate) fn crictl(&self, arguments: &[&str]) -> String {
         let mut crictl = self.command(peers().join("bin/crictl"));
-        crictl.args(["--runtime-endpoint", &self.endpoint(), "--timeout", "20s"]).args(arguments);
+        crictl.args(["--runtime-endpoint", &self.endpoint(), "--timeout", "60s"]).args(arguments);
         run(&mut crictl)
     }
 
@@ -137,7 +137,7 @@ impl Drop for Node {
             show_end_of(&self.path("containerd.log"));
         }
         drop(self.hold.stdin.take());
-        let status = wait::until("the node's clean-up", Duration::from_secs(40), || {
+        let status = wait::until("the node's clean-up", Duration::from_secs(120), || {
             self.hold.try_wait().map_err(|err| err.to_string())?.ok_or_else(|| "it still runs".to_owned())
         });
         let mut left = String::new();

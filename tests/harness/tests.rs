@@ -6,6 +6,9 @@ use serde_json::json;
 
 use super::{Agent, Containerd, Node, agent::get, config::free_port, wait};
 
+/// How long is waited for what takes seconds on a quiet machine.
+const SOON: Duration = Duration::from_secs(90);
+
 /// Runs the web image in a pod with crictl and gives the port on loopback that it answers on.
 fn run_web_pod(node: &Node) -> u16 {
     let port = free_port();
@@ -32,7 +35,7 @@ fn run_web_pod(node: &Node) -> u16 {
 }
 
 fn wait_for_greeting(port: u16) {
-    wait::until("the web pod's answer", Duration::from_secs(5), || match get(port, "/")? {
+    wait::until("the web pod's answer", SOON, || match get(port, "/")? {
         (200, body) if body.starts_with("good morning") => Ok(()),
         other => Err(format!("{other:?}")),
     });
@@ -46,10 +49,10 @@ pub(crate) fn traces(name: &str, folder: &Path) -> String {
     let script = r#"
         ip -o link show "$0" 2>/dev/null
         iptables-save -t nat | grep -F "name: \\\"$0\\\""
-        find /sys/fs/cgroup -type d -path "*/$0*"
+        find /sys/fs/cgroup -type d \( -path "*/$0" -o -path "*/$0/*" \)
         grep -F -f - /proc/mounts <<<"$FOLDER"
         grep -alF -f - /proc/[0-9]*/cmdline <<<"$FOLDER"
-        ls /var/lib/cni/results | grep -F "$0"
+        ls /var/lib/cni/results | grep -F -e "$0-"
         ls -d "$FOLDER" 2>/dev/null
     "#;
     let output = Command::new("bash").args(["-c", script, name]).env("FOLDER", folder).output().expect("start bash");
@@ -111,7 +114,7 @@ fn the_agent_keeps_a_pod(kind: Containerd) {
     let before = ids();
     let shown = agent.tool(&["ps"]).expect("ps");
     assert!(shown.contains("web-node"), "{shown}");
-    wait::until("the pod's log", Duration::from_secs(5), || match agent.tool(&["logs", "web-node"])? {
+    wait::until("the pod's log", SOON, || match agent.tool(&["logs", "web-node"])? {
         log if log.contains("answered /") => Ok(()),
         log => Err(log),
     });
@@ -125,7 +128,7 @@ fn the_agent_keeps_a_pod(kind: Containerd) {
     });
 
     agent.remove_manifest("web.yaml");
-    wait::until("an empty node", Duration::from_secs(15), || match ids().len() {
+    wait::until("an empty node", SOON, || match ids().len() {
         0 => Ok(()),
         count => Err(format!("{count} containers")),
     });

@@ -20,7 +20,7 @@ use crate::harness::{Agent, Node, wait};
 pub(super) use crate::harness::view::{is_running, story};
 
 /// How long a test waits for what a busy machine does in a few seconds.
-pub(super) const SOON: Duration = Duration::from_secs(40);
+pub(super) const SOON: Duration = Duration::from_secs(90);
 
 /// A node with an agent, which can be killed and started again.
 pub(super) struct Lab<'node> {
@@ -32,7 +32,7 @@ pub(super) struct Lab<'node> {
 impl<'node> Lab<'node> {
     /// Starts an agent on the node, with the KubeletConfiguration changed by `change`.
     pub(super) fn start_with(node: &'node Node, change: impl FnOnce(&mut Value)) -> Lab<'node> {
-        let runtime = Client::new(&node.endpoint(), None, Duration::from_secs(20)).expect("an endpoint");
+        let runtime = Client::new(&node.endpoint(), None, Duration::from_secs(60)).expect("an endpoint");
         Lab { node, agent: Agent::start_with(node, change), runtime }
     }
 

@@ -15,7 +15,10 @@ use crate::fakes::registry::Fault;
 use crate::harness::{Containerd, Node, wait};
 
 /// How long a pod may take while others hang, on a machine that is busy with other tests.
-const MEANWHILE: Duration = Duration::from_secs(15);
+const MEANWHILE: Duration = Duration::from_secs(20);
+
+/// How long the hooks hang: longer than all that happens beside them takes on a busy machine.
+const GRACE: Duration = Duration::from_secs(60);
 
 fn hanging_hook(which: &str) -> Value {
     json!({ "lifecycle": { which: { "exec": { "command": ["sh", "-c", "sleep 10000"] } } } })
@@ -65,13 +68,13 @@ fn one_stuck_thing_delays_no_other(kind: Containerd) {
     lab.put(&crasher(&lab));
 
     let app = |more: Value| shell("app", &until_term("", ""), more);
-    let grace = json!({ "terminationGracePeriodSeconds": 25 });
+    let grace = json!({ "terminationGracePeriodSeconds": GRACE.as_secs() });
     lab.put(&pod("hook-at-end", &[app(hanging_hook("preStop"))], grace.clone()));
     lab.put(&pod("hook-at-start", &[app(hanging_hook("postStart"))], grace));
     lab.put(&pulling("pulls", &registry.reference("big:1"), "IfNotPresent", &["/busybox", "sleep", "1000"]));
     lab.wait_running("hook-at-end");
     lab.remove("hook-at-end");
-    let ends_at = Instant::now() + Duration::from_secs(25);
+    let ends_at = Instant::now() + GRACE;
     let blob = image("big").blobs[1].0.clone();
     assert!(registry.saw(&blob, SOON), "{:?}", registry.requests());
     wait::until("the container with the hook", SOON, || {

@@ -11,9 +11,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 
 use super::Tools;
-use super::run::carry_out;
+use super::run::{carry_out, report};
 use crate::msg::{FromWorker, PodWork, Reason, StepResult, WorkReport};
-use crate::util::clock;
 use crate::util::heap;
 use crate::util::thread::{OwnerThread, StackSize, catch, spawn};
 
@@ -137,12 +136,5 @@ fn work_and_report(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWorker>) 
 /// A report in which every step failed.
 fn failed(work: &PodWork, reason: &Reason) -> WorkReport {
     let results = work.steps.iter().map(|s| (s.step.clone(), StepResult::Failed(reason.clone()))).collect();
-    WorkReport {
-        id: work.id,
-        uid: work.uid.clone(),
-        finished_at: clock::moment(),
-        image_waits: Default::default(),
-        results,
-        cancelled: work.cancel.is_cancelled(),
-    }
+    report(work, results)
 }

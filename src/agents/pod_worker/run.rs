@@ -9,7 +9,7 @@ use super::{Tools, admission_hook, prepare, start, stop, user_namespace};
 use crate::api::moment::Moment;
 use crate::api::pod::has_user_namespace;
 use crate::api::runtime::SandboxSpec;
-use crate::core::spec::{SANDBOX_CONFIG_ERROR, SandboxInputs, UserNamespace, sandbox_spec};
+use crate::core::spec::{SANDBOX_CONFIG_ERROR, SandboxInputs, UserNamespace, sandbox_spec, unkept};
 use crate::cri::CriError;
 use crate::msg::{
     EventType, FromWorker, OnFailure, PodEvent, PodWork, Reason, SandboxRef, Step, StepResult, WorkReport,
@@ -41,12 +41,17 @@ pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWork
         }
         results.push((planned.step.clone(), result));
     }
+    WorkReport { image_waits: run.image_waits, ..report(work, results) }
+}
+
+/// The report of a work that ends now.
+pub(super) fn report(work: &PodWork, results: Vec<(Step, StepResult)>) -> WorkReport {
     WorkReport {
         id: work.id,
         uid: work.uid.clone(),
         finished_at: clock::moment(),
         results,
-        image_waits: run.image_waits,
+        image_waits: BTreeMap::new(),
         cancelled: work.cancel.is_cancelled(),
     }
 }
@@ -70,7 +75,12 @@ impl Run<'_> {
     fn step(&mut self, step: &Step) -> StepResult {
         let done = match step {
             Step::AskAdmissionHook => return admission_hook::ask(self),
-            Step::PreparePod => self.prepare().map(drop),
+            Step::PreparePod => {
+                for sentence in unkept(&self.work.pod) {
+                    self.event("", EventType::Warning, "NotEnforced", sentence);
+                }
+                self.prepare().map(drop)
+            }
             Step::StopContainers { containers, grace } => stop::containers(self, containers, *grace),
             Step::StopSandbox(id) => {
                 self.gone_is_fine(self.tools.client.stop_pod_sandbox(id, &self.work.cancel), "FailedKillPod")

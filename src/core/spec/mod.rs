@@ -29,11 +29,13 @@ mod sandbox;
 mod security;
 #[cfg(test)]
 mod tests;
+mod unkept;
 
 pub use container::{container_spec, subpaths};
 pub use error::{CONTAINER_CONFIG_ERROR, SANDBOX_CONFIG_ERROR, SpecError};
 pub use mounts::{SubPath, wants_etc_hosts};
 pub use sandbox::sandbox_spec;
+pub use unkept::unkept;
 
 /// User and group id ranges of a pod's own user namespace.
 pub type UserNamespace = (Vec<IdMapping>, Vec<IdMapping>);
