@@ -13,7 +13,7 @@ pub use crate::api::pod::ConfigSource as SourceKind;
 use crate::api::pod::ContainerKind;
 use crate::api::record::PodRecord;
 use crate::api::runtime::{RuntimePod, UnixNanos};
-use crate::api::v1::{LifecycleHandler, Pod, PodStatus};
+use crate::api::v1::{LifecycleHandler, Pod, PodStatus, Taint};
 use crate::api::{ContainerId, PodName, PodUid, SandboxId};
 use crate::util::cancel::Cancel;
 
@@ -477,6 +477,15 @@ pub struct Refresh {
     pub pods: Vec<PodUid>,
     /// What changed, for people.
     pub cause: String,
+}
+
+/// What the Node object says by which pods are let onto the node; sent when it changed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeMarks {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
 }
 
 /// What the store is told.

@@ -15,7 +15,8 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, at, never, select};
 use crate::api::PodUid;
 use crate::core::node::{Effect, Input, Node};
 use crate::msg::{
-    FromPleg, FromWorker, NodeView, PlegCommand, PodWork, ProbeVerdict, Refresh, SourceUpdate, ToStore, ToldEvent,
+    FromPleg, FromWorker, NodeMarks, NodeView, PlegCommand, PodWork, ProbeVerdict, Refresh, SourceUpdate, ToStore,
+    ToldEvent,
 };
 use crate::util::clock;
 use crate::util::snapshot::Snapshot;
@@ -35,6 +36,7 @@ enum Event {
     Verdict(ProbeVerdict),
     Refresh(Refresh),
     Leftovers(Vec<PodUid>),
+    Marks(NodeMarks),
     Ping(Ping),
     Deadline,
     Stop,
@@ -59,6 +61,8 @@ pub struct Inbox {
     pub refreshes: Receiver<Refresh>,
     /// Pods with folders, logs or cgroups on this machine.
     pub leftovers: Receiver<Vec<PodUid>>,
+    /// The Node object's labels and taints.
+    pub marks: Receiver<NodeMarks>,
     /// Health checks.
     pub pings: Receiver<Ping>,
     /// A message or a disconnect ends the loop.
@@ -233,6 +237,10 @@ impl SyncLoop {
                     Ok(uids) => return Event::Leftovers(uids),
                     Err(_) => inbox.leftovers = never(),
                 },
+                recv(inbox.marks) -> got => match got {
+                    Ok(marks) => return Event::Marks(marks),
+                    Err(_) => inbox.marks = never(),
+                },
                 recv(inbox.pings) -> got => match got {
                     Ok(ping) => return Event::Ping(ping),
                     Err(_) => inbox.pings = never(),
@@ -269,6 +277,7 @@ impl SyncLoop {
             Event::Verdict(verdict) => Input::Verdict(verdict),
             Event::Refresh(refresh) => Input::Refresh(refresh),
             Event::Leftovers(uids) => Input::Leftovers(uids),
+            Event::Marks(marks) => Input::Marks(marks),
             Event::Deadline => Input::Timer,
             Event::Ping(Ping(reply)) => {
                 // Whoever asked may have given up waiting.
@@ -310,6 +319,7 @@ impl Event {
             Self::Verdict(_) => "probe verdict",
             Self::Refresh(_) => "change of what volumes show",
             Self::Leftovers(_) => "list of leftovers",
+            Self::Marks(_) => "change of the node's marks",
             Self::Ping(_) => "ping",
             Self::Deadline => "deadline",
             Self::Stop => "stop",

@@ -6,21 +6,27 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::join::Joined;
 use crate::agents::certs::CertsHandle;
+use crate::agents::events::{EventSender, EventsHandle};
 use crate::agents::lease::{LeaseConfig, LeaseHandle};
-use crate::agents::node_status::{NodeObject, NodeStatusConfig, NodeStatusHandle, NodeStatusParts};
+use crate::agents::node_status::{NodeNews, NodeObject, NodeStatusConfig, NodeStatusHandle, NodeStatusParts};
 use crate::agents::objects::{ObjectsHandle, Strategy};
 use crate::agents::source::api::ApiSourceHandle;
+use crate::agents::status::StatusHandle;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::capacity::{self, NodeResources};
+use crate::core::mirror::Owner;
 use crate::core::node_object::{Machine, NodeSettings, go_architecture, registration};
 use crate::host::facts::MachineFacts;
-use crate::kube::ApiClient;
-use crate::msg::{Refresh, SourceUpdate};
+use crate::kube::{ApiClient, RateLimit};
+use crate::msg::{EventObject, EventType, NodeMarks, NodeView, Refresh, SourceUpdate, ToldEvent};
+use crate::sync_loop::Outbox;
+use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
+use crate::util::snapshot::Snapshot;
 
 /// What the node is made of.
 pub(super) struct NodeParts<'a> {
@@ -40,6 +46,40 @@ pub(super) struct NodeParts<'a> {
     pub(super) relisted: Arc<Heartbeat>,
     /// Takes the pods that the API server binds to the node.
     pub(super) sources: Sender<SourceUpdate>,
+    /// Takes what the Node object says of the node's labels and taints.
+    pub(super) marks: Sender<NodeMarks>,
+    /// What the sync loop publishes.
+    pub(super) view: Arc<Snapshot<NodeView>>,
+}
+
+/// What has to be there before the sync loop: it leaves its events here, and rings when its view has changed.
+pub(super) struct Link {
+    joined: Joined,
+    events: EventsHandle,
+    bell: Sender<()>,
+    rung: Receiver<()>,
+}
+
+impl Link {
+    /// The link of a node that has joined a cluster.
+    ///
+    /// # Errors
+    /// The kernel has no thread left.
+    pub(super) fn open(joined: Joined, config: &KubeletConfiguration, node_name: &str) -> anyhow::Result<Self> {
+        // No events a second means no limit, unlike no requests a second.
+        let per_second = if config.event_record_qps == 0 { -1.0 } else { f64::from(config.event_record_qps) };
+        let limit = RateLimit { per_second, burst: u32::try_from(config.event_burst).unwrap_or(0) };
+        let events = EventsHandle::start(Box::new(joined.client.separate_at(limit)), node_name)
+            .context("start the writer of events")?;
+        let (bell, rung) = bounded(1);
+        Ok(Self { joined, events, bell, rung })
+    }
+
+    /// Joins the sync loop's outbox.
+    pub(super) fn join(&self, outbox: Outbox) -> Outbox {
+        let events = self.events.sender();
+        outbox.with_events(move |event| events.tell(event)).with_bell(self.bell.clone())
+    }
 }
 
 /// The threads of a node in a cluster. Dropping it ends them.
@@ -48,8 +88,10 @@ pub(super) struct Cluster {
     _client: Client,
     _source: ApiSourceHandle,
     _certs: Option<CertsHandle>,
+    _status: StatusHandle,
     _lease: LeaseHandle,
     _node: NodeStatusHandle,
+    _events: EventsHandle,
 }
 
 /// Breaks the connections when it goes.
@@ -66,12 +108,22 @@ impl Cluster {
     ///
     /// # Errors
     /// The kernel has no thread left.
-    pub(super) fn start(joined: Joined, parts: NodeParts<'_>) -> anyhow::Result<Self> {
-        let Joined { client, certs } = joined;
-        let NodeParts { config, flags, machine, resources, node_name, runtime, relisted, sources } = parts;
+    pub(super) fn start(link: Link, parts: NodeParts<'_>) -> anyhow::Result<Self> {
+        let Link { joined: Joined { client, certs }, events, bell, rung } = link;
+        let NodeParts { config, flags, machine, resources, node_name, runtime, relisted, sources, marks, view } = parts;
         let certs = certs.map(CertsHandle::start).transpose().context("start the care for certificates")?;
         let settings = node_settings(config, flags, machine, resources, node_name);
-        let object = Arc::new(NodeObject::new(registration::initial(&settings)));
+        // Disconnected, here and below: the agent ends.
+        let tell_marks = move |new| drop(marks.send(new));
+        let object = Arc::new(NodeObject::new(registration::initial(&settings), tell_marks));
+
+        let owner = {
+            let (object, name) = (Arc::clone(&object), node_name.to_owned());
+            move || object.uid().map(|uid| Owner { name: name.clone(), uid })
+        };
+        let status = StatusHandle::start(Box::new(client.clone()), view, Box::new(owner), rung)
+            .context("start the reporter of the pods' status")?;
+
         let (registered, wait_for_node) = bounded(1);
         let node_uid = {
             let object = Arc::clone(&object);
@@ -86,6 +138,7 @@ impl Cluster {
             renewed: Arc::default(),
         };
         let lease = LeaseHandle::start(lease).context("start the renewal of the node's lease")?;
+
         let node = NodeStatusConfig {
             settings,
             register: config.register_node,
@@ -93,14 +146,28 @@ impl Cluster {
             report_every: config.node_status_report_frequency.to_std(),
             max_images: config.node_status_max_images,
         };
-        let news =
-            Box::new(|news: crate::agents::node_status::NodeNews| log::info!("{}: {}", news.reason, news.message));
-        let parts = NodeStatusParts { api: client.clone(), runtime, relisted, object, registered, news };
+        let starts =
+            NodeNews { event_type: EventType::Normal, reason: "Starting", message: "Starting kubelet.".to_owned() };
+        tell(&events.sender(), node_name, starts);
+        let news = {
+            let (events, name) = (events.sender(), node_name.to_owned());
+            Box::new(move |news| tell(&events, &name, news))
+        };
+        let bells = vec![registered, bell];
+        let parts = NodeStatusParts { api: client.clone(), runtime, relisted, object, bells, news };
         let node = NodeStatusHandle::start(node, parts).context("start the node's status")?;
-        // Disconnected: the agent ends.
+
         let send = move |update| drop(sources.send(update));
         let source = ApiSourceHandle::spawn(client.clone(), node_name, send).context("start the API source")?;
-        Ok(Self { _client: Client(client), _source: source, _certs: certs, _lease: lease, _node: node })
+        Ok(Self {
+            _client: Client(client),
+            _source: source,
+            _certs: certs,
+            _status: status,
+            _lease: lease,
+            _node: node,
+            _events: events,
+        })
     }
 }
 
@@ -118,6 +185,14 @@ pub(super) fn objects(
         format!("configMapAndSecretChangeDetectionStrategy: {word:?} is none of Watch, Cache and Get")
     })?;
     ObjectsHandle::start(client, strategy, to_loop).context("start what gets API objects for pods")
+}
+
+/// Leaves news of the node as an event. Clients look for a node's events by its name in the place of a uid.
+fn tell(events: &EventSender, node_name: &str, news: NodeNews) {
+    let object =
+        EventObject { kind: "Node", name: node_name.to_owned(), uid: node_name.to_owned(), ..EventObject::default() };
+    let NodeNews { event_type, reason, message } = news;
+    events.tell(ToldEvent { object, event_type, reason: reason.to_owned(), message, at: clock::wall() });
 }
 
 fn node_settings(

@@ -107,7 +107,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         sources.push(SourceKind::Http);
     }
     let joined = join::join(&config, &flags, &node_name)?;
-    if joined.is_some() {
+    let link = joined.map(|joined| cluster::Link::open(joined, &config, &node_name)).transpose()?;
+    if link.is_some() {
         sources.push(SourceKind::Api);
     }
     if sources.is_empty() {
@@ -153,6 +154,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let (_verdict_sender, verdict_inbox) = bounded(16);
     let (refresh_sender, refresh_inbox) = bounded(16);
     let (leftover_sender, leftover_inbox) = bounded(1);
+    let (marks_sender, marks_inbox) = bounded(1);
     let (ping_sender, ping_inbox) = bounded::<Ping>(16);
     let (stop_sender, stop) = bounded(1);
 
@@ -167,6 +169,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         verdicts: verdict_inbox,
         refreshes: refresh_inbox,
         leftovers: leftover_inbox,
+        marks: marks_inbox,
         pings: ping_inbox,
         stop,
     };
@@ -178,6 +181,10 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         }
     };
     let outbox = Outbox::new(works_sender, pleg_commands, to_store);
+    let outbox = match &link {
+        Some(link) => link.join(outbox),
+        None => outbox,
+    };
     let sync_loop = SyncLoop::new(node, inbox, outbox, Arc::clone(&view), Arc::clone(&counters));
     let loop_thread =
         OwnerThread::spawn("sync", StackSize::Normal, move || sync_loop.run()).context("start the sync loop")?;
@@ -255,8 +262,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         Some(HttpSourceHandle::spawn(settings, send).context("start the URL source")?)
     };
 
-    let in_cluster = match joined {
-        Some(joined) => {
+    let in_cluster = match link {
+        Some(link) => {
             let parts = cluster::NodeParts {
                 config: &config,
                 flags: &flags,
@@ -266,8 +273,10 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
                 runtime: client.clone(),
                 relisted: Arc::clone(&relisted),
                 sources: source_sender.clone(),
+                marks: marks_sender,
+                view: Arc::clone(&view),
             };
-            Some(cluster::Cluster::start(joined, parts)?)
+            Some(cluster::Cluster::start(link, parts)?)
         }
         None => None,
     };

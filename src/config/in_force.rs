@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 pub const NOT_IN_FORCE: &[&str] = &[
     "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
     "tlsCurvePreferences", "tlsMinVersion", "serverTLSBootstrap", "authentication",
-    "authorization", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist", "eventRecordQPS",
-    "eventBurst", "enableDebuggingHandlers", "enableContentionProfiling",
+    "authorization", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
+    "enableDebuggingHandlers", "enableContentionProfiling",
     "imageMinimumGCAge", "imageMaximumGCAge",
     "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "volumeStatsAggPeriod", "kubeletCgroups",
     "systemCgroups", "cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
@@ -42,6 +42,7 @@ pub const IN_FORCE: &[&str] = &[
     "podsPerCore", "systemReserved", "kubeReserved", "reservedSystemCPUs", "featureGates",
     "nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "nodeStatusMaxImages",
     "kubeAPIQPS", "kubeAPIBurst", "rotateCertificates", "providerID", "registerWithTaints", "registerNode", "enableControllerAttachDetach",
+    "eventRecordQPS", "eventBurst",
 ];
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written

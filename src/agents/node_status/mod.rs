@@ -74,8 +74,8 @@ pub struct NodeStatusParts {
     pub relisted: Arc<Heartbeat>,
     /// Where the newest object is published.
     pub object: Arc<NodeObject>,
-    /// Rung when the object is there: the lease waits for it.
-    pub registered: Sender<()>,
+    /// Rung when the object is there: the lease and the mirrors of static pods wait for it.
+    pub bells: Vec<Sender<()>>,
     /// Takes events about the node. Must not wait.
     pub news: Box<dyn Fn(NodeNews) + Send>,
 }
@@ -361,8 +361,10 @@ impl Actor {
     fn arrived(&mut self, node: Node, told: &Told, changed: bool) {
         self.pace.sent(changed, clock::moment(), chance());
         self.parts.object.publish(node);
-        // Full: it is rung already.
-        let _rung = self.parts.registered.try_send(());
+        for bell in &self.parts.bells {
+            // Full: it is rung already.
+            let _rung = bell.try_send(());
+        }
         for reason in &told.news {
             let message = format!("Node {} status is now: {reason}", self.name());
             (self.parts.news)(NodeNews { event_type: EventType::Normal, reason, message });

@@ -13,8 +13,8 @@ use crate::api::v1::Pod;
 use crate::core::mux::Change;
 use crate::core::spec::CONTAINER_CONFIG_ERROR;
 use crate::msg::{
-    EventType, Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step, StepResult,
-    StopReason, UnknownPod, WorkReport,
+    EventType, NodeMarks, Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step,
+    StepResult, StopReason, UnknownPod, WorkReport,
 };
 
 impl Node {
@@ -35,6 +35,12 @@ impl Node {
             Input::Leftovers(uids) => {
                 self.leftovers.extend(uids);
                 self.adopt_unwanted(now);
+            }
+            // Pods that are let in stay, whatever the node's marks become.
+            Input::Marks(NodeMarks { labels, taints }) => {
+                self.settings.admission.labels = labels;
+                self.settings.admission.taints = taints;
+                self.settings.admission.node_is_known = true;
             }
             Input::Timer => self.take_timer(now),
         }

@@ -29,8 +29,8 @@ use crate::core::backoff::BackoffLimits;
 use crate::core::mux::Mux;
 use crate::core::status::RestartAll;
 use crate::msg::{
-    NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, Refresh, RuntimeHealth, SourceKind, SourceUpdate,
-    ToldEvent, WorkReport,
+    NodeMarks, NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, Refresh, RuntimeHealth, SourceKind,
+    SourceUpdate, ToldEvent, WorkReport,
 };
 
 use entry::Entry;
@@ -93,6 +93,8 @@ pub enum Input {
     Refresh(Refresh),
     /// Folders, logs or cgroups of these pods are on this machine.
     Leftovers(Vec<PodUid>),
+    /// The node's labels and taints are these now.
+    Marks(NodeMarks),
     /// [`Node::next_deadline`] has come.
     Timer,
 }

@@ -42,11 +42,13 @@ impl Node {
 
     fn pod_snapshot(&mut self, now: Now, uid: &PodUid) -> Option<PodView> {
         let runtime = self.observed(uid);
-        let listed = self.listed_at.is_some();
+        // A pod that the runtime lists and that was not looked at yet has containers of which nothing is known:
+        // that is not the same as none.
+        let is_known = self.seen_at(uid).is_some();
         let settings = &self.settings;
         let entry = self.pods.get_mut(uid)?;
         let empty = crate::api::runtime::RuntimePod::default();
-        let observed = runtime.as_deref().or(listed.then_some(&empty));
+        let observed = runtime.as_deref().or(is_known.then_some(&empty));
         let ending = match entry.stage.cause() {
             Some(Cause::DeadlineExceeded) => Some(status::Ending::deadline_exceeded()),
             Some(Cause::Evicted(ending)) => Some(ending.as_ref().clone()),

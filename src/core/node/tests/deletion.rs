@@ -350,3 +350,20 @@ fn events_are_told_with_the_object_they_speak_of() {
     assert_eq!(texts, ("Pod", "ns", "a", "u", "77"));
     assert_eq!((&*object.field_path, told.at), ("spec.containers{app}", 5));
 }
+
+#[test]
+fn a_pod_that_was_not_looked_at_yet_is_as_it_was_told() {
+    let told = json!({"status": {"phase": "Running", "containerStatuses": [{
+        "name": "app", "ready": true, "started": true, "restartCount": 0, "image": "i:1", "imageID": "x",
+        "containerID": "r://app-0", "state": {"running": {"startedAt": "2026-11-30T10:00:00Z"}},
+    }]}});
+    let mut story = Story::of(SourceKind::Api);
+    story.source(&[api_pod("a", told)]);
+    // The runtime lists the pod, and the close look at it is under way.
+    story.see(Scope::All, Vec::new(), &["a"]);
+    let now = Now { mono: story.mono(), wall: 0 };
+    let view = story.node.pod_view(now, &"a".into()).expect("a view");
+    let container = view.status.container_statuses.as_ref().map(|all| all[0].clone()).expect("a container");
+    assert_eq!((container.restart_count, container.ready), (0, true), "{container:?}");
+    assert!(container.last_state.is_none_or(|last| last.terminated.is_none()));
+}
