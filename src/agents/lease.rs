@@ -67,12 +67,13 @@ struct Actor {
 
 impl Actor {
     fn run(mut self, stopped: &Receiver<()>) {
-        if !self.wait_for_node(stopped) {
-            return;
-        }
         let interval = renew_interval(self.config.lasts_seconds);
         let mut failures = 0;
         loop {
+            // A node that is not there, or not any more, has no lease.
+            if !self.wait_for_node(stopped) {
+                return;
+            }
             let wait = match self.renew(interval) {
                 Ok(()) => {
                     if failures > 1 {

@@ -51,7 +51,7 @@ impl Ground<'_> {
 
     #[track_caller]
     fn wait_running(&self, name: &str) -> Value {
-        self.wait_pod(name, "ready", |pod| is_ready(pod))
+        self.wait_pod(name, "ready", is_ready)
     }
 
     /// `kubectl` in the test's namespace.
