@@ -4,6 +4,8 @@
 //! get from the API server in `volumes`; `lab` is their ground. They
 //! share one control plane, each with a node name and a namespace of its own.
 
+mod beside;
+mod endings;
 mod lab;
 mod node;
 mod pods;

@@ -28,15 +28,19 @@ const ACCEPTED: &[(&str, &str)] = &[
 ];
 
 /// The upstream kubelet on a node; dropping it kills it.
-struct Kubelet<'ground> {
+pub(super) struct Kubelet<'ground> {
     ground: &'ground Ground<'ground>,
     process: Child,
 }
 
 impl<'ground> Kubelet<'ground> {
-    fn start(ground: &'ground Ground<'ground>, port: u16) -> Kubelet<'ground> {
+    pub(super) fn start(
+        ground: &'ground Ground<'ground>,
+        port: u16,
+        change: impl FnOnce(&mut Value),
+    ) -> Kubelet<'ground> {
         let (node, cluster) = (&ground.node, ground.cluster);
-        let config = json!({
+        let mut config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": node.endpoint(),
@@ -54,6 +58,7 @@ impl<'ground> Kubelet<'ground> {
             "tlsCertFile": cluster.path(&format!("pki/{}.crt", ground.name)),
             "tlsPrivateKeyFile": cluster.path(&format!("pki/{}.key", ground.name)),
         });
+        change(&mut config);
         fs::write(node.path("upstream.json"), config.to_string()).expect("write the configuration");
         let log = fs::File::create(node.path("upstream.log")).expect("make the log");
         let path = std::env::var("PATH").unwrap_or_default();
@@ -103,20 +108,20 @@ fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
     }
 }
 
-fn is_accepted(path: &str) -> bool {
-    ACCEPTED.iter().any(|(pattern, _)| match pattern.split_once(".*.") {
+fn is_accepted(path: &str, accepted: &[(&str, &str)]) -> bool {
+    accepted.iter().any(|(pattern, _)| match pattern.split_once(".*.") {
         Some((front, back)) => path.starts_with(&format!("{front}.")) && path.ends_with(&format!(".{back}")),
         None => path == *pattern || path.starts_with(&format!("{pattern}.")),
     })
 }
 
 /// The differences of two objects that nobody has accepted.
-fn differences(ferrolet: &Value, upstream: &Value) -> Vec<String> {
+pub(super) fn differences(ferrolet: &Value, upstream: &Value, accepted: &[(&str, &str)]) -> Vec<String> {
     let (mut ours, mut theirs) = (BTreeMap::new(), BTreeMap::new());
     leaves(ferrolet, "", &mut ours);
     leaves(upstream, "", &mut theirs);
     let paths: std::collections::BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-    let differ = paths.into_iter().filter(|path| !is_accepted(path) && ours.get(*path) != theirs.get(*path));
+    let differ = paths.into_iter().filter(|path| !is_accepted(path, accepted) && ours.get(*path) != theirs.get(*path));
     differ.map(|path| format!("{path}: ferrolet {:?}, upstream {:?}", ours.get(path), theirs.get(path))).collect()
 }
 
@@ -130,10 +135,10 @@ fn the_node_is_told_as_upstream_tells_it() {
     };
     ground.cluster.kubectl(&["delete", "node", &ground.name]).expect("delete the node");
     let upstream = {
-        let _kubelet = Kubelet::start(&ground, port);
+        let _kubelet = Kubelet::start(&ground, port, |_| ());
         ground.wait_ready()
     };
-    let found = differences(&ferrolet, &upstream);
+    let found = differences(&ferrolet, &upstream, ACCEPTED);
     assert!(found.is_empty(), "not accepted:\n  {}", found.join("\n  "));
 }
 
@@ -145,7 +150,7 @@ fn differences_are_found_and_accepted_ones_passed_over() {
             "status": { "cpu": cpu, "conditions": [{ "type": "Ready", "lastHeartbeatTime": time, "message": null }] },
         })
     };
-    assert_eq!(differences(&object("a", "2", "x"), &object("b", "2", "y")), [""; 0]);
-    let found = differences(&object("a", "2", "x"), &object("a", "3", "x"));
+    assert_eq!(differences(&object("a", "2", "x"), &object("b", "2", "y"), ACCEPTED), [""; 0]);
+    let found = differences(&object("a", "2", "x"), &object("a", "3", "x"), ACCEPTED);
     assert_eq!(found, [r#"status.cpu: ferrolet Some(String("2")), upstream Some(String("3"))"#]);
 }

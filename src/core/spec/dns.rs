@@ -38,8 +38,14 @@ pub fn pod_dns(pod: &Pod, facts: &NodeFacts, resolv_conf: Option<&str>) -> Resul
         _ if facts.cluster_dns.is_empty() => {
             warnings.push(SpecWarning {
                 reason: "MissingClusterDNS",
-                message: "the node has no clusterDNS configured, so dnsPolicy ClusterFirst falls back to Default"
-                    .to_owned(),
+                // The form that people and tools know from the kubelet.
+                message: format!(
+                    "pod: \"{}_{}({})\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+                     \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
+                    pod::name(pod),
+                    pod::namespace(pod),
+                    pod::pod_uid(pod),
+                ),
             });
             Kind::Host
         }
@@ -140,6 +146,7 @@ pub fn parse_resolv_conf(text: &str) -> Result<Dns, SpecError> {
     Ok(dns)
 }
 
+/// In the form that people and tools know from the kubelet.
 fn warning(message: String) -> SpecWarning {
     SpecWarning { reason: "DNSConfigForming", message }
 }
@@ -148,7 +155,7 @@ fn cut_servers(servers: &mut Vec<String>, warnings: &mut Vec<SpecWarning>) {
     if servers.len() > MAX_NAMESERVERS {
         servers.truncate(MAX_NAMESERVERS);
         warnings.push(warning(format!(
-            "more than {MAX_NAMESERVERS} nameservers, some have been omitted; those in force: {}",
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
             servers.join(" ")
         )));
     }
@@ -168,8 +175,7 @@ fn cut_searches(searches: &mut Vec<String>, warnings: &mut Vec<SpecWarning>) {
     searches.truncate(fitting);
     if searches.len() < before {
         warnings.push(warning(format!(
-            "the search list has more than {MAX_SEARCH_PATHS} domains, {MAX_SEARCH_CHARS} characters or {SUBDOMAIN_MAX} \
-             characters in a domain, some have been omitted; those in force: {}",
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
             searches.join(" ")
         )));
     }

@@ -1,0 +1,220 @@
+//! The same pods through ferrolet and through the upstream kubelet, on the same machine, runtime and control plane: what
+//! the API has of them in the end, status and events, field by field.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::endings::{RUNS, is_ready, pod, shell};
+use super::lab::{Ground, SOON};
+use super::upstream::{Kubelet, differences};
+use crate::harness::{Cluster, config, wait};
+
+/// Upstream reads a pod's limits back from cgroup v1 and tells the largest number there is as a limit of memory.
+const CGROUP_V1: &str =
+    "upstream tells \"no limit\" of cgroup v1 as a limit of 8 EiB; ferrolet tells what is asked for";
+
+/// Where the two may differ, and why. Paths are `pod.status.…` and `pod.events.…`.
+const ACCEPTED: &[(&str, &str)] = &[
+    ("loop.status.containerStatuses.0.restartCount", "how far the crash loop got when it was looked at"),
+    ("plain.status.resources", CGROUP_V1),
+    ("chain.status.resources", CGROUP_V1),
+    ("done.status.resources", CGROUP_V1),
+    ("host.status.resources", CGROUP_V1),
+    ("gated.status.resources", CGROUP_V1),
+    ("loop.status.resources", CGROUP_V1),
+    ("loop.status.containerStatuses.0.state", "whether it waits or just ended when it was looked at"),
+    ("loop.status.containerStatuses.0.lastState", "which of its ends was the last when it was looked at"),
+];
+
+/// The pods: name, what they are, and when they are as they shall be.
+fn pods(namespace: &str, node: &str) -> Vec<Value> {
+    let with = |mut pod: Value, change: &dyn Fn(&mut Value)| {
+        change(&mut pod);
+        pod
+    };
+    let make = |name: &str, containers: &[Value]| pod(namespace, name, node, containers);
+    vec![
+        with(make("plain", &[shell("a", RUNS), shell("b", RUNS)]), &|pod| {
+            pod["spec"]["dnsPolicy"] = "ClusterFirst".into();
+            pod["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "50m", "memory": "16Mi" }, "limits": { "cpu": "100m", "memory": "32Mi" } });
+        }),
+        with(make("chain", &[shell("app", RUNS)]), &|pod| {
+            let mut side = shell("side", RUNS);
+            side["restartPolicy"] = "Always".into();
+            pod["spec"]["initContainers"] = json!([shell("first", "true"), side]);
+            pod["spec"]["volumes"] = json!([{ "name": "work", "emptyDir": {} }]);
+            pod["spec"]["containers"][0]["volumeMounts"] =
+                json!([{ "name": "work", "mountPath": "/work", "readOnly": true }]);
+        }),
+        with(
+            make("done", &[shell("good", "echo bye >/dev/termination-log"), shell("bad", "echo oops; exit 3")]),
+            &|pod| {
+                pod["spec"]["restartPolicy"] = "Never".into();
+                pod["spec"]["containers"][1]["terminationMessagePolicy"] = "FallbackToLogsOnError".into();
+            },
+        ),
+        with(make("host", &[shell("a", RUNS)]), &|pod| pod["spec"]["hostNetwork"] = true.into()),
+        with(make("gated", &[shell("a", RUNS)]), &|pod| {
+            pod["spec"]["readinessGates"] = json!([{ "conditionType": "example.com/gate" }]);
+        }),
+        with(make("nopull", &[shell("never", RUNS), shell("badname", RUNS)]), &|pod| {
+            pod["spec"]["containers"][0]["image"] = "example.com/none:1".into();
+            pod["spec"]["containers"][0]["imagePullPolicy"] = "Never".into();
+            pod["spec"]["containers"][1]["image"] = "Bad Name:1".into();
+        }),
+        make("loop", &[shell("a", "exit 1")]),
+        with(make("toobig", &[shell("a", RUNS)]), &|pod| {
+            pod["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "640" } });
+        }),
+    ]
+}
+
+/// Whether a pod has come to what it is compared at.
+fn has_settled(pod: &Value) -> bool {
+    let status = &pod["status"];
+    let waiting = |container: &Value, reason: &str| container["state"]["waiting"]["reason"] == reason;
+    let containers = status["containerStatuses"].as_array().cloned().unwrap_or_default();
+    match pod["metadata"]["name"].as_str().unwrap_or_default() {
+        "done" | "toobig" => status["phase"] == "Failed" && pod_condition(pod, "PodReadyToStartContainers") != "True",
+        "gated" => containers.iter().any(|c| c["ready"] == true),
+        "nopull" => {
+            containers.len() == 2
+                && containers.iter().any(|c| waiting(c, "ErrImageNeverPull"))
+                && containers.iter().any(|c| waiting(c, "InvalidImageName"))
+        }
+        "loop" => containers.iter().any(|c| c["restartCount"].as_i64() >= Some(2) && waiting(c, "CrashLoopBackOff")),
+        _ => is_ready(pod),
+    }
+}
+
+fn pod_condition(pod: &Value, type_: &str) -> String {
+    crate::harness::cluster::condition(pod, type_)["status"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What the API has of the pods, once they are settled: `status` and `events` of each, without what is of one run alone.
+fn observe(ground: &Ground<'_>, namespace: &str) -> Value {
+    let cluster = ground.cluster;
+    let wanted = pods(namespace, &ground.name);
+    for pod in &wanted {
+        cluster.apply(pod);
+    }
+    let items = wait::until("settled pods", 3 * SOON, || {
+        let list = cluster.get(&["-n", namespace, "pods"])?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let open: Vec<String> =
+            items.iter().filter(|p| !has_settled(p)).map(|p| format!("{:#}", p["status"])).collect();
+        if items.len() == wanted.len() && open.is_empty() { Ok(items) } else { Err(open.join("\n")) }
+    });
+    for pod in &wanted {
+        let name = pod["metadata"]["name"].as_str().expect("a name");
+        cluster
+            .kubectl(&["-n", namespace, "delete", "pod", name, "--grace-period=2", "--wait=false"])
+            .expect("delete a pod");
+    }
+    wait::until("the end of all pods", 3 * SOON, || {
+        let list = cluster.get(&["-n", namespace, "pods"])?;
+        let names: Vec<String> =
+            list["items"].as_array().into_iter().flatten().map(|p| p["metadata"]["name"].to_string()).collect();
+        if names.is_empty() { Ok(()) } else { Err(names.join(" ")) }
+    });
+    let events = wait::until("the events of the end", SOON, || {
+        let list = cluster.get(&["-n", namespace, "events"])?;
+        let events = list["items"].as_array().cloned().unwrap_or_default();
+        let killing =
+            |name: &str| events.iter().any(|e| e["reason"] == "Killing" && e["involvedObject"]["name"] == name);
+        if ["plain", "chain", "host", "gated"].iter().all(|name| killing(name)) {
+            Ok(events)
+        } else {
+            Err(format!("{} events", events.len()))
+        }
+    });
+    let mut told = BTreeMap::new();
+    for pod in items {
+        let name = pod["metadata"]["name"].as_str().expect("a name").to_owned();
+        let uid = pod["metadata"]["uid"].as_str().expect("a uid").to_owned();
+        let of_pod = events.iter().filter(|event| event["involvedObject"]["uid"] == uid.as_str());
+        let events: BTreeMap<String, Value> = of_pod.map(|event| of_event(event, &uid, namespace)).collect();
+        let status = general(&pod["status"], &uid, namespace);
+        told.insert(name, json!({ "status": status, "events": events }));
+    }
+    json!(told)
+}
+
+/// An event without its own names and times, and a key that says what it is. How often something came is of one run.
+fn of_event(event: &Value, uid: &str, namespace: &str) -> (String, Value) {
+    let mut event = general(event, uid, namespace);
+    for field in ["metadata", "firstTimestamp", "lastTimestamp", "count"] {
+        event.as_object_mut().expect("an object").remove(field);
+    }
+    event["involvedObject"].as_object_mut().expect("an object").remove("resourceVersion");
+    let text = |value: &Value| value.as_str().unwrap_or_default().replace('.', "_");
+    let key = [&event["involvedObject"]["fieldPath"], &event["reason"], &event["message"]].map(text).join("/");
+    (key, event)
+}
+
+/// A value with what differs from run to run replaced: times, ids, addresses of pods, and the namespace.
+fn general(value: &Value, uid: &str, namespace: &str) -> Value {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| (key.clone(), of_field(key, value, uid, namespace))).collect()
+        }
+        Value::Array(items) => items.iter().map(|item| general(item, uid, namespace)).collect(),
+        Value::String(text) => json!(text.replace(uid, "UID").replace(namespace, "NAMESPACE")),
+        other => other.clone(),
+    }
+}
+
+fn of_field(key: &str, value: &Value, uid: &str, namespace: &str) -> Value {
+    let is_time = key.ends_with("Time") || key.ends_with("At");
+    match value {
+        Value::String(_) if is_time => json!("TIME"),
+        Value::String(_) if key == "containerID" => json!("CONTAINER"),
+        // The addresses of pods come from one range; that of the node has no part in it.
+        Value::String(text) if matches!(key, "podIP" | "ip") && text.starts_with("10.") => json!("ADDRESS"),
+        other => general(other, uid, namespace),
+    }
+}
+
+/// A machine with a full disk is no reason to fail: neither shall evict.
+fn never_evict(config: &mut Value) {
+    config["evictionHard"] =
+        json!({ "memory.available": "1Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi" });
+}
+
+#[test]
+fn pods_and_their_events_are_told_as_upstream_tells_them() {
+    let ground = Ground::new(Cluster::shared());
+    let port = config::free_port();
+    let namespaces = ["ferrolet", "upstream"].map(|who| format!("beside-{who}-{}", ground.name));
+    namespaces.iter().for_each(|namespace| ground.cluster.namespace(namespace));
+    let ferrolet = {
+        let _agent = ground.join(&[], |config| {
+            config["port"] = port.into();
+            never_evict(config);
+        });
+        ground.wait_ready();
+        observe(&ground, &namespaces[0])
+    };
+    ground.cluster.kubectl(&["delete", "node", &ground.name]).expect("delete the node");
+    let upstream = {
+        let _kubelet = Kubelet::start(&ground, port, never_evict);
+        ground.wait_ready();
+        observe(&ground, &namespaces[1])
+    };
+    let found = differences(&ferrolet, &upstream, ACCEPTED);
+    assert!(found.is_empty(), "not accepted:\n  {}", found.join("\n  "));
+}
+
+#[test]
+fn what_is_of_one_run_alone_is_not_compared() {
+    let value = json!({
+        "startTime": "2026-11-30T06:44:21Z", "containerID": "containerd://abc", "podIP": "10.64.0.9", "hostIP": "192.0.2.2",
+        "message": "pod web_ns-1(u-1)",
+    });
+    let expect = json!({
+        "startTime": "TIME", "containerID": "CONTAINER", "podIP": "ADDRESS", "hostIP": "192.0.2.2",
+        "message": "pod web_NAMESPACE(UID)",
+    });
+    assert_eq!(general(&value, "u-1", "ns-1"), expect);
+}
