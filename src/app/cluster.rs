@@ -75,6 +75,11 @@ impl Link {
         Ok(Self { joined, events, bell, rung })
     }
 
+    /// The client of the cluster that was joined.
+    pub(super) fn client(&self) -> &ApiClient {
+        &self.joined.client
+    }
+
     /// Joins the sync loop's outbox.
     pub(super) fn join(&self, outbox: Outbox) -> Outbox {
         let events = self.events.sender();

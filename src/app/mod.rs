@@ -199,8 +199,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         config.serialize_image_pulls,
         config.max_parallel_image_pulls,
     );
-    let objects = match &joined {
-        Some(joined) => Some(cluster::objects(&joined.client, &config, refresh_sender)?),
+    let objects = match &link {
+        Some(link) => Some(cluster::objects(link.client(), &config, refresh_sender)?),
         None => None,
     };
     let tools = Arc::new(Tools {
