@@ -4,6 +4,8 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
+use crate::util::text::duration;
+
 /// A signed duration in whole nanoseconds, read and printed like Go's `time.Duration`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GoDuration(i64);
@@ -102,40 +104,9 @@ fn component(text: &str) -> Option<(u64, &str)> {
 
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nanos = self.0.unsigned_abs();
-        if nanos == 0 {
-            return f.write_str("0s");
-        }
-        if self.0 < 0 {
-            f.write_str("-")?;
-        }
-        match nanos {
-            1..1_000 => write!(f, "{nanos}ns"),
-            1_000..1_000_000 => write!(f, "{}µs", decimal(nanos, 1_000)),
-            1_000_000..1_000_000_000 => write!(f, "{}ms", decimal(nanos, 1_000_000)),
-            _ => {
-                let (hours, minutes) = (nanos / UNITS[7].1, nanos / UNITS[6].1 % 60);
-                if hours > 0 {
-                    write!(f, "{hours}h")?;
-                }
-                if hours > 0 || minutes > 0 {
-                    write!(f, "{minutes}m")?;
-                }
-                write!(f, "{}s", decimal(nanos % UNITS[6].1, 1_000_000_000))
-            }
-        }
+        let sign = if self.0 < 0 { "-" } else { "" };
+        write!(f, "{sign}{}", duration(Duration::from_nanos(self.0.unsigned_abs())))
     }
-}
-
-/// `value / unit` with its fraction but without trailing zeros. `unit` is a power of ten.
-fn decimal(value: u64, unit: u64) -> String {
-    let (whole, rest) = (value / unit, value % unit);
-    if rest == 0 {
-        return whole.to_string();
-    }
-    let width = unit.ilog10() as usize;
-    let digits = format!("{rest:0width$}");
-    format!("{whole}.{}", digits.trim_end_matches('0'))
 }
 
 impl Serialize for GoDuration {

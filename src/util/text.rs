@@ -52,6 +52,14 @@ pub fn duration(span: Duration) -> String {
     format!("{}{name}", decimal(nanos, unit))
 }
 
+/// A time span for people: [`duration`] in whole seconds, or in whole milliseconds below one.
+pub fn about(span: Duration) -> String {
+    duration(match span.as_secs() {
+        0 => Duration::from_millis(u64::from(span.subsec_millis())),
+        seconds => Duration::from_secs(seconds),
+    })
+}
+
 /// `value` / `unit` (a power of ten) without trailing zeros.
 fn decimal(value: u128, unit: u128) -> String {
     let (whole, rest) = (value / unit, value % unit);
@@ -65,6 +73,13 @@ fn decimal(value: u128, unit: u128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_for_people_have_no_small_parts() {
+        for (millis, expect) in [(0, "0s"), (500, "500ms"), (1_999, "1s"), (90_001, "1m30s"), (7_200_000, "2h0m0s")] {
+            assert_eq!(about(Duration::from_millis(millis) + Duration::from_nanos(999)), expect);
+        }
+    }
 
     #[test]
     fn spans_print_as_in_go() {

@@ -15,6 +15,7 @@ use crate::msg::{
     ToldEvent, WorkReport,
 };
 use crate::util::cancel::Cancel;
+use crate::util::text::about;
 
 /// What one look at a pod's stage came to.
 pub(super) enum Turn {
@@ -303,7 +304,7 @@ impl Node {
             self.effect(Effect::Unrecord(uid.clone()));
         }
         self.records.remove(uid);
-        self.stale_node = true;
+        self.stale.insert(uid.clone());
         if let Some(pod) = entry.wanted {
             let mut again = Entry::new(pod, true, now);
             // Attempts go on, so that no name in the runtime is ever used twice.
@@ -409,7 +410,7 @@ impl Entry {
     fn next_try(&self, now: Now) -> Option<String> {
         let at = self.retry_at.filter(|at| *at > now.mono)?;
         let failure = self.failure.as_ref().map_or("the last try failed", |r| r.message.as_str());
-        Some(format!("the next try in {}: {failure}", plan::human(at.since(now.mono))))
+        Some(format!("the next try in {}: {failure}", about(at.since(now.mono))))
     }
 
     /// Whether nothing was ever done for it.
@@ -447,7 +448,7 @@ pub(super) fn describe(planned: &PlannedStep) -> String {
         Step::PreparePod => "prepare folders, cgroup and volumes".to_owned(),
         Step::StopContainers { containers, grace } => {
             let names: Vec<&str> = containers.iter().map(|c| c.name.as_str()).collect();
-            format!("stop {} within {}", names.join(", "), plan::human(*grace))
+            format!("stop {} within {}", names.join(", "), about(*grace))
         }
         Step::StopSandbox(id) => format!("stop sandbox {}", short(id.as_str())),
         Step::RunSandbox { attempt } => format!("make sandbox, attempt {attempt}"),

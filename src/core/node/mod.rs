@@ -147,6 +147,10 @@ pub struct Node {
     next_work: u64,
     effects: Vec<Effect>,
     view: Arc<NodeView>,
+    /// The snapshot before: the next one is made of it, if nobody reads it then.
+    spare: Arc<NodeView>,
+    /// Pods of which it has not the newest part.
+    behind: BTreeSet<PodUid>,
     /// Pods whose part of the view is old.
     stale: BTreeSet<PodUid>,
     /// Whether the rest of the view is old.
@@ -171,6 +175,8 @@ impl Node {
             next_work: 1,
             effects: Vec::new(),
             view: Arc::new(NodeView { node: settings.node.clone(), ..NodeView::default() }),
+            spare: Arc::new(NodeView { node: settings.node.clone(), ..NodeView::default() }),
+            behind: BTreeSet::new(),
             stale: BTreeSet::new(),
             stale_node: true,
             settings,

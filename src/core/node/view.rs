@@ -13,31 +13,43 @@ use crate::msg::{NodeView, PodView, RuntimeHealth};
 
 impl Node {
     /// Brings the snapshot up to date; only pods that something happened to are looked at.
+    ///
+    /// The snapshot before the present one is worked over where nobody reads it any more, so that a turn
+    /// costs what it changed and not what the node holds.
     pub(super) fn refresh_view(&mut self, now: Now) {
         if self.stale.is_empty() && !self.stale_node {
             return;
         }
-        let mut pods = self.view.pods.clone();
-        for uid in std::mem::take(&mut self.stale) {
-            match self.pod_snapshot(now, &uid) {
-                Some(view) => pods.insert(uid, Arc::new(view)),
-                None => pods.remove(&uid),
-            };
+        let stale = std::mem::take(&mut self.stale);
+        let snapshots: Vec<_> = stale.iter().map(|uid| self.pod_snapshot(now, uid).map(Arc::new)).collect();
+        let mut spare = std::mem::take(&mut self.spare);
+        let next = match Arc::get_mut(&mut spare) {
+            Some(next) => {
+                for uid in &self.behind {
+                    put(next, uid, self.view.pods.get(uid).cloned());
+                }
+                next
+            }
+            None => {
+                spare = Arc::new(NodeView::clone(&self.view));
+                // It is new, so this has it alone and copies nothing.
+                Arc::make_mut(&mut spare)
+            }
+        };
+        for (uid, snapshot) in stale.iter().zip(snapshots) {
+            put(next, uid, snapshot);
         }
-        pods.retain(|uid, _| self.pods.contains_key(uid));
+        next.mirrors = Arc::clone(self.mux.mirrors());
+        next.is_listed = self.listed_at.is_some();
+        next.problems = self.mux.problems();
+        next.silent_sources = self.mux.silent();
+        next.runtime_down = match &self.health {
+            RuntimeHealth::Up => String::new(),
+            RuntimeHealth::Down(why) => why.clone(),
+        };
         self.stale_node = false;
-        self.view = Arc::new(NodeView {
-            node: self.settings.node.clone(),
-            pods,
-            mirrors: Arc::clone(self.mux.mirrors()),
-            is_listed: self.listed_at.is_some(),
-            problems: self.mux.problems(),
-            silent_sources: self.mux.silent(),
-            runtime_down: match &self.health {
-                RuntimeHealth::Up => String::new(),
-                RuntimeHealth::Down(why) => why.clone(),
-            },
-        });
+        self.behind = stale;
+        self.spare = std::mem::replace(&mut self.view, spare);
     }
 
     fn pod_snapshot(&mut self, now: Now, uid: &PodUid) -> Option<PodView> {
@@ -86,6 +98,13 @@ impl Node {
             runtime,
         })
     }
+}
+
+fn put(view: &mut NodeView, uid: &PodUid, pod: Option<Arc<PodView>>) {
+    match pod {
+        Some(pod) => view.pods.insert(uid.clone(), pod),
+        None => view.pods.remove(uid),
+    };
 }
 
 fn status_stage(stage: &Stage) -> status::Stage<'_> {

@@ -2,7 +2,7 @@
 //! app containers, restarts. Pure; see the parent module.
 
 use super::{
-    ContainerMemory, Ending, Plan, PlanInput, containers_in_order, ending, human, is_ready, newest, newest_sandbox,
+    ContainerMemory, Ending, Plan, PlanInput, containers_in_order, ending, is_ready, newest, newest_sandbox,
     next_attempt, prune, restart_all, sandboxes_in_order, seconds, stop_one,
 };
 use crate::api::labels::container_hash;
@@ -17,6 +17,7 @@ use crate::api::v1::Container;
 use crate::core::backoff::{Decision, decide};
 use crate::core::status::{crash_loop_message, restarts_after};
 use crate::msg::{OnFailure, Reason, Step, StopReason};
+use crate::util::text::about;
 
 /// Plans a wanted pod.
 pub fn plan_active(input: &PlanInput<'_>) -> Plan {
@@ -422,7 +423,7 @@ impl<'a> Planner<'a> {
 
     fn hold(&mut self, name: &str, until: Moment, reason: Reason) {
         let left = until.since(self.input.now);
-        let mut wait = format!("container {name}: {}, next try in {}", reason.reason, human(left));
+        let mut wait = format!("container {name}: {}, next try in {}", reason.reason, about(left));
         // The message of a back-off says the same again.
         if reason.reason != "CrashLoopBackOff" && !reason.message.is_empty() {
             wait += &format!(": {}", reason.message);

@@ -180,13 +180,3 @@ fn stop_one(spec: Option<&Container>, container: &RuntimeContainer, reason: Stop
 pub fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
-
-/// A span for people: `1m30s`, `40s`, `500ms`.
-pub fn human(span: Duration) -> String {
-    let s = span.as_secs();
-    match (s / 60, s % 60) {
-        (0, 0) => format!("{}ms", span.subsec_millis()),
-        (0, s) => format!("{s}s"),
-        (m, s) => format!("{m}m{s}s"),
-    }
-}

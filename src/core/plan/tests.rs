@@ -22,6 +22,7 @@ use crate::api::PodUid;
 use crate::api::labels::{HASH, Marks, PRE_STOP, RESTART_COUNT, container_hash};
 use crate::api::pod::all_containers;
 use crate::api::runtime::{ContainerState, Exit};
+use crate::util::text::about;
 
 /// The moment at which every table here plans.
 const NOW: Moment = Moment::from_boot(Duration::from_secs(10_000));
@@ -212,7 +213,7 @@ fn transcript(plan: &Plan) -> String {
                     let hook = if stop.pre_stop.is_some() { " after its hook" } else { "" };
                     format!("{}{wave}{hook} ({})", stop.id, stop.reason.text())
                 });
-                format!("stop {} grace={}", stops.collect::<Vec<_>>().join(", "), human(*grace))
+                format!("stop {} grace={}", stops.collect::<Vec<_>>().join(", "), about(*grace))
             }
             Step::StopSandbox(id) => format!("stop {id}: {cause}"),
             Step::RunSandbox { attempt } => format!("run sandbox attempt={attempt}: {cause}"),
@@ -230,10 +231,10 @@ fn transcript(plan: &Plan) -> String {
         out.push_str(&format!("wait for {wait}\n"));
     }
     if let Some(at) = plan.wake_at {
-        out.push_str(&format!("look again in {}\n", human(at.since(NOW))));
+        out.push_str(&format!("look again in {}\n", about(at.since(NOW))));
     }
     for (name, (crash, _)) in &plan.restarts {
-        out.push_str(&format!("next time {name} waits {}\n", human(crash.delay)));
+        out.push_str(&format!("next time {name} waits {}\n", about(crash.delay)));
     }
     for (name, attempt) in &plan.new_round {
         out.push_str(&format!("{name} begins anew with attempt={attempt}\n"));

@@ -40,7 +40,7 @@ fn hooks_come_from_the_spec_else_from_the_marks() {
     let scene = scene(SPEC, "sandbox 0 ready\na/0 running\nb/0 running prestop");
     let plan = plan_ending(None, &scene.observed, Duration::ZERO, "an orphan");
     expect![[r#"
-        stop a/0 (pod ends), b/0 after its hook (pod ends) grace=0ms
+        stop a/0 (pod ends), b/0 after its hook (pod ends) grace=0s
         stop sandbox-0: an orphan
     "#]]
     .assert_eq(&transcript(&plan));

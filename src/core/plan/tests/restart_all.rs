@@ -17,7 +17,7 @@ fn all_are_stopped_at_once_and_removed_with_the_one_that_asked_last() {
         SPEC,
         "sandbox 0 ready\ni/0 exited 0\nside/0 running\napp/0 exited 42\nb/1 running\nb/0 exited 1\nstranger/0 running",
         expect![[r#"
-            stop b/1 (restarts with all containers of its pod), side/0 in wave 1 (restarts with all containers of its pod) grace=0ms!
+            stop b/1 (restarts with all containers of its pod), side/0 in wave 1 (restarts with all containers of its pod) grace=0s!
             remove b/1: app ended with 42, upon which all containers restart!
             remove b/0: app ended with 42, upon which all containers restart!
             remove i/0: app ended with 42, upon which all containers restart!
@@ -73,7 +73,7 @@ fn a_removal_that_was_cut_short_goes_on() {
         SPEC,
         "sandbox 0 ready\nb/1 running\nmemory b first=2 next=2\nmemory app first=1 next=1",
         expect![[r#"
-            stop b/1 (restarts with all containers of its pod) grace=0ms!
+            stop b/1 (restarts with all containers of its pod) grace=0s!
             remove b/1: all containers restart!
             app begins anew with attempt=1
             b begins anew with attempt=2
