@@ -335,10 +335,11 @@ impl ApiClient {
                     return Err(ApiError::Cancelled { method, path: path.to_owned() });
                 }
                 Err(error) => {
-                    let error = Failure::Http(error).explain(method, path, call.deadline);
                     // The server may have hung up on an idle connection just as it was used again.
-                    let is_first_get = may_retry && call.method == Method::Get && retries == 0;
-                    let is_stale = is_first_get && matches!(error, ApiError::Connection { .. });
+                    let broke =
+                        matches!(&error, ureq::Error::Io(io) if io.kind() != std::io::ErrorKind::ConnectionRefused);
+                    let is_stale = broke && may_retry && call.method == Method::Get && retries == 0;
+                    let error = Failure::Http(error).explain(method, path, call.deadline);
                     self.lane.after(&error);
                     if is_stale && Instant::now() < until {
                         retries += 1;

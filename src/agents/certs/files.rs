@@ -7,7 +7,7 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::core::certs::Validity;
 use crate::kube::certificate::{Key, validity};
@@ -57,7 +57,7 @@ impl CertFiles {
     /// # Errors
     /// The folder cannot be written; the old certificate is in place then.
     pub fn put(&self, chain: &[u8], key: &str) -> Result<(), FsError> {
-        create_dir_all(&self.folder, 0o700)?;
+        self.make_folder()?;
         let target = self.folder.join(format!("{PREFIX}{}.pem", stamp()));
         let mut bytes = chain.to_vec();
         if !bytes.ends_with(b"\n") {
@@ -71,6 +71,11 @@ impl CertFiles {
         rename(&next, &self.current())?;
         self.remove_old(&target);
         Ok(())
+    }
+
+    /// The files are closed to others; the folder is not, since server certificates may stand there as well.
+    fn make_folder(&self) -> Result<(), FsError> {
+        if self.folder.is_dir() { Ok(()) } else { create_dir_all(&self.folder, 0o755) }
     }
 
     /// Removes the oldest certificates. What cannot be removed costs bytes only.
@@ -99,7 +104,7 @@ impl CertFiles {
     }
 
     pub(super) fn keep_pending_key(&self, pem: &str) -> Result<(), FsError> {
-        create_dir_all(&self.folder, 0o700)?;
+        self.make_folder()?;
         let path = self.folder.join(PENDING_KEY);
         if read_bounded(&path, MAX_FILE).is_ok_and(|bytes| bytes == pem.as_bytes()) {
             return Ok(());
@@ -125,30 +130,35 @@ fn stamp() -> String {
 /// # Errors
 /// The file cannot be written.
 pub fn write_kubeconfig(file: &Path, cluster: &Value, pem: &Path) -> Result<(), FsError> {
-    let value = json!({
-        "apiVersion": "v1",
-        "clusters": [{"cluster": cluster, "name": "default-cluster"}],
-        "contexts": [{
-            "context": {"cluster": "default-cluster", "namespace": "default", "user": "default-auth"},
-            "name": "default-context",
-        }],
-        "current-context": "default-context",
-        "kind": "Config",
-        "preferences": {},
-        "users": [{"name": "default-auth", "user": {"client-certificate": pem, "client-key": pem}}],
-    });
-    // JSON is YAML, and every reader of kubeconfigs takes it.
-    let mut text = serde_json::to_string_pretty(&value).unwrap_or_default();
-    text.push('\n');
+    let mut text = String::from("apiVersion: v1\nclusters:\n- cluster:\n");
+    for (key, value) in cluster.as_object().into_iter().flatten() {
+        text.push_str(&format!("    {key}: {}\n", scalar(value)));
+    }
+    let pem = scalar(&Value::String(pem.display().to_string()));
+    text.push_str(&format!(
+        "  name: default-cluster\ncontexts:\n- context:\n    cluster: default-cluster\n    namespace: default\n    user: default-auth\n  \
+         name: default-context\ncurrent-context: default-context\nkind: Config\nusers:\n- name: default-auth\n  user:\n    \
+         client-certificate: {pem}\n    client-key: {pem}\n"
+    ));
     if let Some(folder) = file.parent().filter(|folder| !folder.exists()) {
         create_dir_all(folder, 0o755)?;
     }
     write_atomic(file, text.as_bytes(), 0o600)
 }
 
+/// A value as YAML: addresses and paths as they are, anything else as JSON, which is YAML too.
+fn scalar(value: &Value) -> String {
+    let is_plain = |text: &&str| {
+        let fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | ':');
+        (text.starts_with('/') || text.starts_with("https://")) && text.chars().all(fit) && !text.ends_with(':')
+    };
+    value.as_str().filter(is_plain).map_or_else(|| value.to_string(), str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::os::unix::fs::PermissionsExt;
 
     fn pair(year: i32) -> (String, String) {
@@ -197,10 +207,16 @@ mod tests {
     fn the_kubeconfig_is_one_that_is_read_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("etc/kubelet.conf");
-        write_kubeconfig(&file, &json!({"server": "https://a:1"}), Path::new("/pki/c.pem")).expect("written");
-        let value = serde_json::from_slice(&std::fs::read(&file).expect("there")).expect("JSON");
-        let access = crate::kube::kubeconfig::read(value, &file, None).expect("good");
+        let cluster =
+            json!({"server": "https://a:1", "certificate-authority": "/a b", "insecure-skip-tls-verify": false});
+        write_kubeconfig(&file, &cluster, Path::new("/pki/c.pem")).expect("written");
+        let text = std::fs::read(&file).expect("there");
+        let limits = crate::config::yaml::Limits::default();
+        let document = crate::config::yaml::yaml_to_json(&text, &limits).expect("YAML");
+        assert_eq!(document.value["clusters"][0]["cluster"], cluster);
+        let access = crate::kube::kubeconfig::read(document.value, &file, None).expect("good");
         assert_eq!(access.server(), "https://a:1");
+        assert!(String::from_utf8_lossy(&text).contains("\n    client-key: /pki/c.pem\n"));
         assert_eq!(std::fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
     }
 }
