@@ -28,7 +28,7 @@ impl Validity {
     pub fn renew_at(&self, chance: f64) -> i64 {
         let life = self.not_after.saturating_sub(self.not_before).max(0);
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
-        let part = (life as f64 * (EARLIEST + SPREAD * chance.clamp(0.0, 1.0))) as i64;
+        let part = (life as f64 * (EARLIEST + SPREAD * chance.clamp(0.0, 1.0))).round() as i64;
         self.not_before.saturating_add(part)
     }
 }
