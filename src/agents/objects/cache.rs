@@ -1,4 +1,5 @@
-//! What is known of each object, who needs it, and whether that is still good. Pure: time comes in.
+//! What is known of each object, who needs it, and whether that is still good. Pure: time comes in. The thread `objects`
+//! and pod workers share it behind the lock of its parent, and hold that for no request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

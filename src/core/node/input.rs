@@ -48,18 +48,19 @@ impl Node {
 
     fn take_source(&mut self, now: Now, update: SourceUpdate) {
         let knew_all = self.knows_all();
-        let mut changes = self.mux.update(update);
-        // What is gone first, then the oldest of what is new: that is the order of admission.
-        changes.sort_by_key(|change| match change {
-            Change::Removed(_) => (0, None),
-            Change::Updated(..) => (1, None),
-            Change::Added(_, pod) => (2, pod.metadata.creation_timestamp.clone()),
-        });
+        let changes = self.mux.update(update);
         self.stale_node = true;
+        let mut touched = Vec::new();
         for change in changes {
             match change {
-                Change::Added(uid, pod) => self.want(now, &uid, pod),
-                Change::Updated(uid, pod) => self.change(now, &uid, pod),
+                Change::Added(uid, pod) => {
+                    self.want(now, &uid, pod);
+                    touched.push(uid);
+                }
+                Change::Updated(uid, pod) => {
+                    self.change(now, &uid, pod);
+                    touched.push(uid);
+                }
                 Change::Removed(uid) => {
                     if let Some(entry) = self.pods.get_mut(&uid) {
                         entry.wanted = None;
@@ -67,6 +68,11 @@ impl Node {
                     }
                 }
             }
+        }
+        // All of them are known before one is admitted: those that run already hold their room, whatever the order.
+        self.in_admission_order(&mut touched);
+        for uid in touched {
+            self.drive(now, &uid);
         }
         if !knew_all {
             self.adopt_unwanted(now);
@@ -89,7 +95,6 @@ impl Node {
         }
         self.leftovers.remove(uid);
         self.pods.insert(uid.clone(), entry);
-        self.drive(now, uid);
     }
 
     /// A wanted pod has a new spec.
@@ -123,7 +128,6 @@ impl Node {
             // Its spec decides nothing any more; its status and its deletion do.
             entry.pod = pod;
         }
-        self.drive(now, uid);
     }
 
     fn take_observation(&mut self, now: Now, observation: Observation) {

@@ -139,6 +139,14 @@ fn what_was_admitted_stays_so_over_a_restart() {
     story.see(Scope::All, vec![with_app("low", 0, running())], &[]);
     assert_eq!(told(&mut story, "low"), "Active Running");
     assert!(told(&mut story, "a").starts_with("Rejected Failed OutOfcpu"));
+    // And whether source or runtime speaks first.
+    for records in [vec![record.as_ref().clone()], Vec::new()] {
+        let mut story = one_cpu(records);
+        story.see(Scope::All, vec![with_app("low", 0, running())], &[]);
+        story.source(&wanted);
+        assert_eq!(told(&mut story, "low"), "Active Running");
+        assert!(told(&mut story, "a").starts_with("Rejected Failed OutOfcpu"));
+    }
 }
 
 #[test]
