@@ -1,6 +1,6 @@
 //! Many pods at once: all of them run, none of them twice, and all of them go.
 //!
-//! Thirty by default, which a machine of two cores does in well under a minute; FERROLET_CROWD=110 makes it a full node.
+//! A full node of 110 by default, which two cores that much else shares do in four minutes; FERROLET_CROWD is another number.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::lab::{Lab, is_running, pod};
 use crate::harness::{Containerd, Node, wait};
 
 /// For all to start, and for all to go.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(400);
 
 #[test]
 fn a_crowd_of_pods_starts_and_goes() {
     let count: usize =
-        std::env::var("FERROLET_CROWD").map_or(30, |count| count.parse().expect("FERROLET_CROWD is a number"));
+        std::env::var("FERROLET_CROWD").map_or(110, |count| count.parse().expect("FERROLET_CROWD is a number"));
     let node = Node::start(Containerd::Two);
     let lab = Lab::start(&node);
     let names: Vec<String> = (0..count).map(|number| format!("web-{number}")).collect();
