@@ -34,6 +34,8 @@ pub(super) struct Runtime {
     began: BTreeSet<SandboxId>,
     /// Init containers that were seen to end well in a sandbox, whatever was removed since.
     passed: BTreeSet<(SandboxId, String)>,
+    /// Containers that were there and were removed by hand, maybe after the agent saw them run.
+    had: BTreeSet<(SandboxId, String)>,
     /// Pods of which a container ended upon which all restart, with the attempts that are past then.
     pub(super) asked: BTreeMap<PodUid, BTreeMap<String, u32>>,
     next_id: u64,
@@ -201,7 +203,9 @@ impl Runtime {
             let passed = self.passed.contains(&(sandbox.clone(), earlier.name.clone()));
             let passed = passed
                 || match is_sidecar(earlier) {
-                    true => !here(&earlier.name).is_empty(),
+                    true => {
+                        !here(&earlier.name).is_empty() || self.had.contains(&(sandbox.clone(), earlier.name.clone()))
+                    }
                     false => {
                         here(&earlier.name).iter().any(|c| matches!(&c.state, ContainerState::Exited(e) if e.code == 0))
                     }
@@ -330,6 +334,7 @@ impl Runtime {
         if !ended {
             self.over.remove(&key);
         }
+        self.had.insert(passed.clone());
         if ended_well {
             self.passed.insert(passed);
         }
