@@ -11,10 +11,8 @@ use ferrolet::config::in_force::{FLAGS_NOT_IN_FORCE, IN_FORCE, NOT_IN_FORCE, WIT
 
 /// Read although they are not in force, and why that is no contradiction.
 const READ_ALL_THE_SAME: &[(&str, &str)] = &[
-    ("port", "the node's object tells it, and nobody serves there yet"),
-    ("kubeconfig", "pods of an API server that cannot be asked yet are left alone"),
     ("evictionHard", "what is kept back for it is not allocatable, and nothing is evicted yet"),
-    ("registerWithTaints", "admission keeps to them, and the node registers nowhere yet"),
+    ("port", "the Node object names it, and nobody serves there yet"),
     ("localStorageCapacityIsolation", "without it there is no storage to request, and nothing is limited yet"),
 ];
 
