@@ -114,12 +114,13 @@ fn a_thousand_manifests_fill_the_node_and_the_rest_is_told() {
     wait::until("a full node", SOON, || {
         let pods = agent.pods()?;
         let running = pods.iter().filter(|pod| crate::harness::view::is_running(pod)).count();
-        let refused = pods.iter().filter(|pod| pod["status"]["reason"] == "OutOfpods").count();
+        // Static pods are critical: it is told that nobody can make room for them, and not only that there is none.
+        let refused = pods.iter().filter(|pod| pod["status"]["reason"] == "UnexpectedAdmissionError").count();
         if (running, refused) == (110, 890) { Ok(()) } else { Err(format!("{running} run, {refused} are refused")) }
     });
     assert_eq!(fake.containers().len(), 110);
     wait_healthy(&agent);
-    wait_says(&agent, &["ps"], "OutOfpods");
+    wait_says(&agent, &["ps"], "UnexpectedAdmissionError");
     // A place that becomes free is not given to one that was refused, as a kubelet has it; the others stay as they are.
     let gone = agent
         .pods()
