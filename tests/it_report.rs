@@ -1,6 +1,7 @@
 //! Ring 3 of the reporters: statuses and events over real HTTP, to an API server that fails on demand.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use ferrolet::agents::events::EventsHandle;
@@ -70,6 +71,14 @@ fn body(api: &FakeApi, part: &str) -> Value {
     serde_json::from_slice(&newest.body).expect("JSON")
 }
 
+/// Waits until an object is so: a request is on record before its answer is made.
+fn until(api: &FakeApi, path: &str, is_so: impl Fn(&Value) -> bool) {
+    crate::harness::wait::until(path, Duration::from_secs(60), || match api.object(path) {
+        Some(object) if is_so(&object) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
 #[test]
 fn a_status_is_patched_and_a_pod_that_is_gone_is_deleted_for_good() {
     let lab = Lab::new();
@@ -119,7 +128,7 @@ fn a_conflict_and_a_sick_server_are_no_reason_to_lose_a_status() {
     lab.api.fail("PATCH", ApiFault::Status(500, None), 1);
     lab.tell(&object, "Running", Life::Active);
     lab.api.wait_for("PATCH", 3);
-    assert_eq!(lab.api.object(POD).expect("the pod")["status"]["phase"], "Running");
+    until(&lab.api, POD, |pod| pod["status"]["phase"] == "Running");
 }
 
 #[test]
@@ -143,12 +152,11 @@ fn events_are_created_counted_and_created_anew_when_they_were_forgotten() {
     tell("m");
     api.wait_for("PATCH", 1);
     let name = "/api/v1/namespaces/ns/events/a.1";
-    let event = api.object(name).expect("the event");
-    assert_eq!((&event["count"], &event["involvedObject"]["uid"]), (&json!(2), &json!("u")));
+    until(&api, name, |event| event["count"] == 2 && event["involvedObject"]["uid"] == "u");
     api.remove(name);
     tell("m");
     api.wait_for("POST", 2);
-    assert_eq!(api.object(name).expect("the event")["count"], 3);
+    until(&api, name, |event| event["count"] == 3);
     // What is refused for good is dropped, and the next one is written.
     api.fail("POST", ApiFault::Status(403, None), 1);
     tell("refused");
