@@ -83,6 +83,12 @@ impl Keeper {
             self.sleep(next_token);
             return true;
         }
+        // The server takes so many streams of one connection; what has none is asked for now and then.
+        let is_full = matches!(&self.ear, Ear::Watching(watches) if watches.is_full());
+        let next_look = self.shared.cache().next_look().map(|(at, _)| at).filter(|_| is_full);
+        if next_look.is_some_and(|at| at <= now) {
+            return self.look(now, next_token);
+        }
         match &mut self.ear {
             Ear::Deaf(until) if *until > now => {
                 let until = *until;
@@ -99,7 +105,7 @@ impl Keeper {
             }
             Ear::Asking(_) => self.look(now, next_token),
             Ear::Watching(watches) => {
-                let news = watches.turn(&self.shared, next_token);
+                let news = watches.turn(&self.shared, [next_look, next_token].into_iter().flatten().min());
                 match news {
                     Ok(news) => self.spread(news),
                     Err(error) => {

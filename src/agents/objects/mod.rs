@@ -2,8 +2,8 @@
 //!
 //! Pod workers ask on their own threads ([`Objects`] is the [`ObjectSource`] of a node with an API
 //! server), so that a slow answer holds up one pod. The thread `objects` keeps up with what is mounted:
-//! by one HTTP/2 connection with a watch for each object, or by asking for one after the other where
-//! the server or the configuration does not have it so. It tells the sync loop which pods' volumes show
+//! by one HTTP/2 connection with a watch for each object (an API server takes 100 by default), and by asking
+//! for one after the other for those above that, and where server or configuration do not have it so. It tells the sync loop which pods' volumes show
 //! something new, and when tokens grow old. With nothing mounted and no token due it sleeps. No value of
 //! an object is ever logged.
 

@@ -75,6 +75,11 @@ impl Watches {
         Self { streams, open: BTreeMap::new(), watched: BTreeMap::new(), later: BTreeMap::new() }
     }
 
+    /// Whether the server takes no more streams.
+    pub(super) fn is_full(&self) -> bool {
+        !self.streams.has_room()
+    }
+
     /// Opens and closes what has to be, then waits for news, for the bell or until `until`.
     ///
     /// # Errors
