@@ -167,7 +167,7 @@ impl Watches {
                     StreamEnd::Done => Duration::ZERO,
                     StreamEnd::Refused { status, retry_after } => {
                         if let Some(one) = self.open.get(&id) {
-                            log::info!("the API server refuses to watch {}: {status}", one.key);
+                            log::debug!("the API server refuses to watch {}: {status}", one.key);
                         }
                         retry_after.unwrap_or(AFTER_REFUSAL)
                     }
