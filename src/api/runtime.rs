@@ -128,6 +128,30 @@ pub struct RuntimeContainer {
     pub stop_signal: String,
 }
 
+#[cfg(test)]
+impl RuntimeContainer {
+    /// One of which nothing else is known: what tests begin with.
+    pub(crate) fn bare(id: &str, sandbox_id: &str, name: &str, attempt: u32, state: ContainerState) -> Self {
+        Self {
+            id: id.into(),
+            sandbox_id: sandbox_id.into(),
+            name: name.to_owned(),
+            attempt,
+            state,
+            created_at: 0,
+            image: String::new(),
+            image_id: String::new(),
+            image_ref: String::new(),
+            log_path: String::new(),
+            marks: Marks::default(),
+            mounts: Vec::new(),
+            user: None,
+            resources: None,
+            stop_signal: String::new(),
+        }
+    }
+}
+
 /// User and group ids of a container's first process (CRI `LinuxContainerUser`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserIds {

@@ -15,23 +15,7 @@ fn closely(sandbox_state: SandboxState, state: ContainerState) -> RuntimePod {
         host_network: false,
         runtime_handler: String::new(),
     };
-    let container = RuntimeContainer {
-        id: "c".into(),
-        sandbox_id: "s".into(),
-        name: "app".into(),
-        attempt: 0,
-        state,
-        created_at: Default::default(),
-        image: String::new(),
-        image_id: String::new(),
-        image_ref: String::new(),
-        log_path: String::new(),
-        marks: Default::default(),
-        mounts: Vec::new(),
-        user: None,
-        resources: None,
-        stop_signal: String::new(),
-    };
+    let container = RuntimeContainer::bare("c", "s", "app", 0, state);
     RuntimePod { sandboxes: vec![sandbox], containers: vec![container], ..Default::default() }
 }
 

@@ -83,23 +83,7 @@ fn settings(sources: &[SourceKind], boot: &str) -> Settings {
 /// A running pod: a sandbox and `app`, in its first instance unless told otherwise.
 fn a_running_pod(uid: &str, name: &str, attempt: u32, state: ContainerState) -> Arc<RuntimePod> {
     let mut running = RuntimePod::clone(&a_sandbox(uid, name));
-    running.containers.push(RuntimeContainer {
-        id: format!("app-{attempt}").as_str().into(),
-        sandbox_id: "sandbox".into(),
-        name: "app".to_owned(),
-        attempt,
-        state,
-        created_at: 0,
-        image: String::new(),
-        image_id: String::new(),
-        image_ref: String::new(),
-        log_path: String::new(),
-        marks: Default::default(),
-        mounts: Vec::new(),
-        user: None,
-        stop_signal: String::new(),
-        resources: None,
-    });
+    running.containers.push(RuntimeContainer::bare(&format!("app-{attempt}"), "sandbox", "app", attempt, state));
     Arc::new(running)
 }
 
@@ -290,26 +274,7 @@ fn volumes_are_looked_at_again_when_what_they_show_changes() {
         Arc::new(pod)
     };
     // It runs already, and no work is left but the look that every start of the agent takes.
-    let mut running = a_sandbox("a", "a").as_ref().clone();
-    let container = crate::api::runtime::RuntimeContainer {
-        id: crate::api::ContainerId::from("c"),
-        sandbox_id: SandboxId::from("sandbox"),
-        name: "app".to_owned(),
-        attempt: 0,
-        state: crate::api::runtime::ContainerState::Running { started_at: 1 },
-        created_at: 1,
-        image: String::new(),
-        image_id: String::new(),
-        image_ref: String::new(),
-        log_path: String::new(),
-        marks: Default::default(),
-        mounts: Vec::new(),
-        user: None,
-        stop_signal: String::new(),
-        resources: None,
-    };
-    running.containers = vec![container];
-    let running = Arc::new(running);
+    let running = a_running_pod("a", "a", 0, ContainerState::Running { started_at: 1 });
     let mut story = Story::new();
     story.source(&[labelled("1")]);
     assert_eq!(story.see(Scope::All, vec![Arc::clone(&running)], &[]), "record a, work a");

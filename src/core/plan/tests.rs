@@ -138,21 +138,10 @@ fn a_container(scene: &Scene, words: &[&str]) -> RuntimeContainer {
     }
     let sandbox_id = after("in").map_or_else(|| newest.unwrap_or_default(), |n| format!("sandbox-{n}"));
     RuntimeContainer {
-        id: words[0].into(),
-        sandbox_id: sandbox_id.into(),
-        name: name.to_owned(),
-        attempt,
-        state,
         created_at: i64::from(attempt),
         image,
-        image_id: String::new(),
-        image_ref: String::new(),
-        log_path: String::new(),
         marks: Marks::read(&annotations),
-        mounts: Vec::new(),
-        user: None,
-        resources: None,
-        stop_signal: String::new(),
+        ..RuntimeContainer::bare(words[0], &sandbox_id, name, attempt, state)
     }
 }
 

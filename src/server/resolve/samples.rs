@@ -16,21 +16,5 @@ pub(crate) fn pod(uid: &str, namespace: &str, name: &str, stage: &str) -> PodVie
 
 /// A container without anything but a state.
 pub(crate) fn container(name: &str, attempt: u32, state: ContainerState) -> RuntimeContainer {
-    RuntimeContainer {
-        id: format!("{name}-{attempt}").into(),
-        sandbox_id: "sandbox".to_owned().into(),
-        name: name.to_owned(),
-        attempt,
-        state,
-        created_at: 0,
-        image: String::new(),
-        image_id: String::new(),
-        image_ref: String::new(),
-        log_path: String::new(),
-        marks: Default::default(),
-        mounts: Vec::new(),
-        user: None,
-        resources: None,
-        stop_signal: String::new(),
-    }
+    RuntimeContainer::bare(&format!("{name}-{attempt}"), "sandbox", name, attempt, state)
 }

@@ -47,21 +47,10 @@ fn deleted(uid: &str, grace: i64) -> Arc<Pod> {
 pub(super) fn with_app(uid: &str, attempt: u32, state: ContainerState) -> Arc<RuntimePod> {
     let mut pod = a_sandbox(uid, "a").as_ref().clone();
     pod.containers.push(RuntimeContainer {
-        id: format!("app-{attempt}").into(),
-        sandbox_id: SandboxId::from("sandbox"),
-        name: "app".to_owned(),
-        attempt,
-        state,
         created_at: 1,
         image: "i:1".to_owned(),
-        image_id: String::new(),
-        image_ref: String::new(),
-        log_path: String::new(),
         marks: Marks { hash: labels::container_hash("app", "i:1"), ..Marks::default() },
-        mounts: Vec::new(),
-        user: None,
-        resources: None,
-        stop_signal: String::new(),
+        ..RuntimeContainer::bare(&format!("app-{attempt}"), "sandbox", "app", attempt, state)
     });
     Arc::new(pod)
 }

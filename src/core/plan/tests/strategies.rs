@@ -134,23 +134,7 @@ fn a_container(attempts: impl Strategy<Value = u32>) -> impl Strategy<Value = Ru
 
 /// A running container with nothing special about it.
 pub(super) fn container_named(name: &str) -> RuntimeContainer {
-    RuntimeContainer {
-        id: "c".into(),
-        sandbox_id: "sandbox".into(),
-        name: name.to_owned(),
-        attempt: 0,
-        state: ContainerState::Running { started_at: 1 },
-        created_at: 0,
-        image: String::new(),
-        image_id: String::new(),
-        image_ref: String::new(),
-        log_path: String::new(),
-        marks: Marks::default(),
-        mounts: Vec::new(),
-        user: None,
-        resources: None,
-        stop_signal: String::new(),
-    }
+    RuntimeContainer::bare("c", "sandbox", name, 0, ContainerState::Running { started_at: 1 })
 }
 
 fn sandbox_of(attempt: u32, kind: u8) -> RuntimeSandbox {

@@ -169,21 +169,11 @@ fn observed(text: &str) -> RuntimePod {
 
 fn container(name: &str, attempt: u32, sandbox: u32, state: ContainerState) -> RuntimeContainer {
     RuntimeContainer {
-        id: format!("{name}-{attempt}").into(),
-        sandbox_id: format!("sandbox-{sandbox}").into(),
-        name: name.to_owned(),
-        attempt,
-        state,
         created_at: 100 * i64::from(attempt + 1) * SECOND,
         image: "image:1".into(),
         image_id: "sha256:1".into(),
         image_ref: "sha256:1".into(),
-        log_path: String::new(),
-        marks: Default::default(),
-        mounts: Vec::new(),
-        user: None,
-        stop_signal: String::new(),
-        resources: None,
+        ..RuntimeContainer::bare(&format!("{name}-{attempt}"), &format!("sandbox-{sandbox}"), name, attempt, state)
     }
 }
 
