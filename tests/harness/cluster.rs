@@ -103,8 +103,11 @@ impl Cluster {
         run(self.script("kill").arg(program));
     }
 
-    /// Starts what was killed.
+    /// Starts what was killed. The others begin anew with it: left alone, they ask an API server that was away for
+    /// longer again only after up to a minute, and nothing is scheduled until then.
     pub(crate) fn start_again(&self) {
+        self.kill("kube-scheduler");
+        self.kill("kube-controller-manager");
         run(&mut self.script("up"));
     }
 

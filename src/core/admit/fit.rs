@@ -69,11 +69,10 @@ pub(super) fn shortages(pod: &Pod, view: &AdmissionView<'_>) -> Vec<Shortage> {
     if requests.values().all(Amount::is_zero) {
         return short;
     }
-    let of_others: Vec<ResourceList> = view.others.iter().map(|p| pod_requests(p, Overhead::Included)).collect();
     let first = [CPU, MEMORY, EPHEMERAL_STORAGE];
     let others = requests.keys().map(String::as_str).filter(|name| !first.contains(name));
     for name in first.into_iter().chain(others) {
-        let used = of_others.iter().fold(0_i64, |sum, list| sum.saturating_add(amount_of(list, name)));
+        let used = view.others.iter().fold(0_i64, |sum, other| sum.saturating_add(other.claim.amount(name)));
         look(name, amount_of(&requests, name), used);
     }
     short
@@ -92,8 +91,27 @@ fn counted_requests(pod: &Pod, allocatable: &ResourceList) -> ResourceList {
     requests
 }
 
+/// What a pod requests, overhead included, as others are compared with it. It is taken from the pod once: each pod that
+/// comes is held against those of all the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim(Box<[(Box<str>, i64)]>);
+
+impl Claim {
+    /// The claim of `pod`.
+    pub fn of(pod: &Pod) -> Self {
+        let requests = pod_requests(pod, Overhead::Included);
+        let amounts = requests.keys().map(|name| (name.as_str().into(), amount_of(&requests, name)));
+        Self(amounts.filter(|(_, amount)| *amount != 0).collect())
+    }
+
+    /// How much of a resource: thousandths of CPU, whole units of all else.
+    pub(super) fn amount(&self, resource: &str) -> i64 {
+        self.0.iter().find(|(name, _)| **name == *resource).map_or(0, |(_, amount)| *amount)
+    }
+}
+
 /// One entry of a list in the unit that is compared: thousandths for CPU, whole units for all else.
-pub(super) fn amount_of(list: &ResourceList, resource: &str) -> i64 {
+fn amount_of(list: &ResourceList, resource: &str) -> i64 {
     let amount = list.get(resource).copied().unwrap_or_default();
     if resource == CPU { amount.milli_value() } else { amount.value() }
 }

@@ -22,6 +22,8 @@ use crate::core::qos::ResourceList;
 use crate::core::spec::admission::SysctlAllowlist;
 use crate::msg::Reason;
 
+pub use fit::Claim;
+
 /// What of the node pods are checked against.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
@@ -52,7 +54,16 @@ pub struct AdmissionView<'a> {
     /// What does not depend on the other pods.
     pub limits: &'a Limits,
     /// Pods that were admitted and are not done.
-    pub others: &'a [&'a Pod],
+    pub others: &'a [Other<'a>],
+}
+
+/// A pod beside the one that is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Other<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// What it requests.
+    pub claim: &'a Claim,
 }
 
 /// What a check says of a pod.

@@ -16,7 +16,8 @@ impl Check for HostPorts {
     }
 
     fn admit(&self, pod: &Pod, view: &AdmissionView<'_>) -> Verdict {
-        let clashes = |wanted: HostPort<'_>| view.others.iter().flat_map(|p| host_ports(p)).any(|p| p.clashes(&wanted));
+        let clashes =
+            |wanted: HostPort<'_>| view.others.iter().flat_map(|o| host_ports(o.pod)).any(|p| p.clashes(&wanted));
         if host_ports(pod).any(clashes) {
             return Verdict::failed_predicate(
                 "NodePorts",

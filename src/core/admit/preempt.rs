@@ -5,12 +5,12 @@
 //! before Burstable ones and those before BestEffort ones; of each class as few end as possible, and small ones
 //! rather than large ones. That the chosen ones end, and that the critical pod waits for it, is the node's part.
 
-use super::fit::{amount_of, shortages};
-use super::{AdmissionView, Check, Verdict};
+use super::fit::shortages;
+use super::{AdmissionView, Check, Claim, Other, Verdict};
 use crate::api::pod;
 use crate::api::v1::Pod;
 use crate::core::capacity::PODS;
-use crate::core::qos::{CPU, MEMORY, Overhead, QosClass, ResourceList, pod_requests, qos_class};
+use crate::core::qos::{CPU, MEMORY, QosClass, qos_class};
 
 /// Room for a critical pod.
 #[derive(Debug)]
@@ -58,15 +58,15 @@ fn told(needs: &[Need]) -> String {
 }
 
 /// A pod that may have to give way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Candidate<'a> {
     pod: &'a Pod,
-    requests: ResourceList,
+    claim: &'a Claim,
 }
 
 impl Candidate<'_> {
     fn frees(&self, resource: &str) -> i64 {
-        if resource == PODS { 1 } else { amount_of(&self.requests, resource) }
+        if resource == PODS { 1 } else { self.claim.amount(resource) }
     }
 
     /// How far the needs are from being met once this pod is gone, each need weighing the same.
@@ -86,10 +86,10 @@ impl Candidate<'_> {
 }
 
 /// The pods to end so that `needs` are met; what cannot be met if there are none.
-fn victims<'a>(preemptor: &Pod, others: &[&'a Pod], needs: &[Need]) -> Result<Vec<&'a Pod>, Vec<Need>> {
+fn victims<'a>(preemptor: &Pod, others: &[Other<'a>], needs: &[Need]) -> Result<Vec<&'a Pod>, Vec<Need>> {
     let of_class = |class: QosClass| -> Vec<Candidate<'a>> {
-        let may = others.iter().filter(|p| gives_way(preemptor, p) && qos_class(p) == class);
-        may.map(|pod| Candidate { pod, requests: pod_requests(pod, Overhead::Included) }).collect()
+        let may = others.iter().filter(|o| gives_way(preemptor, o.pod) && qos_class(o.pod) == class);
+        may.map(|Other { pod, claim }| Candidate { pod, claim }).collect()
     };
     let best_effort = of_class(QosClass::BestEffort);
     let burstable = of_class(QosClass::Burstable);

@@ -10,8 +10,8 @@ fn pod(value: &Value) -> Pod {
 
 /// The first refusal as `reason: message`, or `admitted`.
 fn verdict(checks: &[&dyn Check], value: &Value, others: &[Value], limits: &Limits) -> String {
-    let others: Vec<Pod> = others.iter().map(pod).collect();
-    let others: Vec<&Pod> = others.iter().collect();
+    let others: Vec<(Pod, Claim)> = others.iter().map(pod).map(|pod| (pod.clone(), Claim::of(&pod))).collect();
+    let others: Vec<Other<'_>> = others.iter().map(|(pod, claim)| Other { pod, claim }).collect();
     match admit(checks, &pod(value), &AdmissionView { limits, others: &others }) {
         Verdict::Admit => "admitted".to_owned(),
         Verdict::Refuse(Reason { reason, message }) => format!("{reason}: {message}"),

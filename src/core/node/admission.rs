@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use super::Node;
 use super::drive::Turn;
 use super::entry::{Entry, Stage};
+use super::{Node, Seen};
 use crate::api::PodUid;
 use crate::api::moment::{Moment, Now};
 use crate::api::runtime::RuntimePod;
 use crate::api::v1::Pod;
-use crate::core::admit::{self, AdmissionView, Verdict};
+use crate::core::admit::{self, AdmissionView, Other, Verdict};
 use crate::core::plan::Plan;
 use crate::core::status;
 use crate::msg::{EventType, OnFailure, PlannedStep, Reason, Step, StepResult, WorkReport};
@@ -27,11 +27,11 @@ const SHORTEST_PATIENCE: Duration = Duration::from_secs(10);
 impl Node {
     /// Asks admission about a queued pod that nothing else holds up.
     pub(super) fn turn_admission(&mut self, now: Now, uid: &PodUid, wanted: &Pod) -> Turn {
-        if self.was_admitted(uid) {
+        if self.pods.get(uid).is_some_and(|e| self.was_admitted(e)) {
             return self.set_stage(uid, Stage::Active);
         }
         let others = self.pods.values().filter(|e| e.uid != *uid && self.holds_room(e));
-        let others: Vec<&Pod> = others.map(|e| e.pod.as_ref()).collect();
+        let others: Vec<Other<'_>> = others.map(|e| Other { pod: &e.pod, claim: &e.claim }).collect();
         let view = AdmissionView { limits: &self.settings.admission, others: &others };
         let verdict = admit::admit(admit::CHECKS, wanted, &view);
         let is_asked = self.settings.admission_hook && self.pods.get(uid).is_some_and(|e| !e.hook_admits);
@@ -146,11 +146,11 @@ impl Node {
         if self.pods.get(uid).is_some_and(|e| !e.has_made_room()) {
             return;
         }
-        let waiting = self
-            .pods
-            .values()
-            .filter(|e| matches!(&e.stage, Stage::MakingRoom { victims, .. } if victims.contains(uid)));
-        let waiting: Vec<PodUid> = waiting.map(|e| e.uid.clone()).collect();
+        let waits = |waiting: &&PodUid| match self.pods.get(*waiting).map(|e| &e.stage) {
+            Some(Stage::MakingRoom { victims, .. }) => victims.contains(uid),
+            Some(_) | None => false,
+        };
+        let waiting: Vec<PodUid> = self.making_room.iter().filter(waits).cloned().collect();
         for uid in waiting {
             self.drive(now, &uid);
         }
@@ -158,13 +158,9 @@ impl Node {
 
     /// Whether a pod was admitted before it was queued: this agent remembers that it was at work on it, or
     /// something of it is in the runtime.
-    fn was_admitted(&self, uid: &PodUid) -> bool {
-        let remembered = self.pods.get(uid).is_some_and(|e| e.saved.is_some());
-        remembered
-            || self
-                .runtime
-                .get(uid)
-                .is_some_and(|seen| !seen.pod.sandboxes.is_empty() || !seen.pod.containers.is_empty())
+    fn was_admitted(&self, entry: &Entry) -> bool {
+        let is_there = |seen: &Seen| !seen.pod.sandboxes.is_empty() || !seen.pod.containers.is_empty();
+        entry.saved.is_some() || self.runtime.get(&entry.uid).is_some_and(is_there)
     }
 
     /// Whether what the pod requests is its own. A pod that ends has it until nothing of it runs; one that its
@@ -173,7 +169,7 @@ impl Node {
         entry.wanted.is_some()
             && match entry.stage {
                 Stage::Active | Stage::Asking | Stage::MakingRoom { .. } | Stage::Ending { .. } => true,
-                Stage::Queued => self.was_admitted(&entry.uid),
+                Stage::Queued => self.was_admitted(entry),
                 Stage::Rejected(_) | Stage::Releasing { .. } | Stage::Ended { .. } | Stage::Forgetting => false,
             }
     }

@@ -278,6 +278,10 @@ impl Node {
 
     pub(super) fn set_stage(&mut self, uid: &PodUid, stage: Stage) -> Turn {
         if let Some(entry) = self.pods.get_mut(uid) {
+            match stage {
+                Stage::MakingRoom { .. } => self.making_room.insert(uid.clone()),
+                _ => self.making_room.remove(uid),
+            };
             entry.stage = stage;
             entry.plan.clear();
             entry.waits.clear();
@@ -300,6 +304,7 @@ impl Node {
     /// name, begins.
     pub(super) fn bury(&mut self, now: Now, uid: &PodUid) {
         let Some(entry) = self.pods.remove(uid) else { return };
+        self.making_room.remove(uid);
         if entry.saved.is_some() {
             self.effect(Effect::Unrecord(uid.clone()));
         }

@@ -11,6 +11,7 @@ use crate::api::record::{LastRun, PodRecord};
 use crate::api::runtime::{ContainerState, RuntimePod, UnixNanos};
 use crate::api::v1::{Pod, PodStatus};
 use crate::api::{PodName, PodUid};
+use crate::core::admit::Claim;
 use crate::core::images::ImageReason;
 use crate::core::plan::{self, ContainerMemory};
 use crate::core::status;
@@ -136,6 +137,8 @@ pub(super) struct Entry {
     pub(super) wanted: Option<Arc<Pod>>,
     /// What is known of its spec.
     pub(super) pod: Arc<Pod>,
+    /// What it requests of the node.
+    pub(super) claim: Claim,
     pub(super) stage: Stage,
     /// Whether the admission hook has let it pass.
     pub(super) hook_admits: bool,
@@ -191,6 +194,12 @@ fn start_again(failed_at: Moment, image_at: Option<Moment>, reason: &Reason) -> 
 }
 
 impl Entry {
+    /// What is known of its spec is this now.
+    pub(super) fn set_pod(&mut self, pod: Arc<Pod>) {
+        self.claim = Claim::of(&pod);
+        self.pod = pod;
+    }
+
     pub(super) fn new(pod: Arc<Pod>, wanted: bool, now: crate::api::moment::Now) -> Self {
         // Whether an earlier run of the agent left them as they should be is not known.
         let refresh = has_filled_volumes(&pod).then(|| "what they show may have changed".to_owned());
@@ -198,6 +207,7 @@ impl Entry {
             uid: pod_uid(&pod),
             name: pod_name(&pod),
             wanted: wanted.then(|| Arc::clone(&pod)),
+            claim: Claim::of(&pod),
             pod,
             stage: Stage::Queued,
             hook_admits: false,

@@ -113,7 +113,7 @@ impl Node {
             entry.stage,
             Stage::Queued | Stage::Asking | Stage::MakingRoom { .. } | Stage::Rejected(_) | Stage::Active
         ) {
-            entry.pod = pod;
+            entry.set_pod(pod);
             if spec_changed {
                 // What failed may work now, and what is under way may be for nothing.
                 entry.memory.values_mut().for_each(|m| m.failed = None);
@@ -126,7 +126,7 @@ impl Node {
             }
         } else if !is_static(&pod) {
             // Its spec decides nothing any more; its status and its deletion do.
-            entry.pod = pod;
+            entry.set_pod(pod);
         }
     }
 

@@ -143,6 +143,8 @@ pub struct Node {
     records: BTreeMap<PodUid, PodRecord>,
     /// Pods with folders or cgroups that have no entry yet.
     leftovers: BTreeSet<PodUid>,
+    /// Pods that may be in [`entry::Stage::MakingRoom`]; those that are in it are all among them.
+    making_room: BTreeSet<PodUid>,
     health: RuntimeHealth,
     next_work: u64,
     effects: Vec<Effect>,
@@ -171,6 +173,7 @@ impl Node {
             strangers: BTreeMap::new(),
             records: records.into_iter().map(|r| (r.uid.clone(), r)).collect(),
             leftovers: BTreeSet::new(),
+            making_room: BTreeSet::new(),
             health: RuntimeHealth::Up,
             next_work: 1,
             effects: Vec::new(),
