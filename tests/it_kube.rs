@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::fakes::api::{ApiFault, FakeApi};
 use crate::fakes::api_tls::{Authority, Pair, certificate};
 
-const NO_LIMIT: RateLimit = RateLimit { per_second: -1.0, burst: 1 };
+pub(crate) const NO_LIMIT: RateLimit = RateLimit { per_second: -1.0, burst: 1 };
 
 pub(crate) fn client(value: Value, folder: &Path) -> ApiClient {
     let access = kubeconfig::read(value, &folder.join("kubeconfig"), None).expect("a good kubeconfig");

@@ -3,18 +3,20 @@
 //! Whatever happens: errors in plain words, a bounded wait, a bounded number of bytes, and everything known again afterwards.
 
 use std::ops::ControlFlow;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use ferrolet::agents::source::api::ApiSourceHandle;
 use ferrolet::kube::client::{Call, Method};
-use ferrolet::kube::{ApiClient, ApiError, ListEvent};
+use ferrolet::kube::streams::Patience;
+use ferrolet::kube::{ApiClient, ApiError, ListEvent, kubeconfig};
 use ferrolet::msg::SourceUpdate;
 use ferrolet::util::cancel::Cancel;
 use serde_json::{Value, json};
 
 use crate::fakes::api::{ApiFault, FakeApi};
-use crate::it_kube::client;
+use crate::fakes::api_tls::{Authority, with_streams};
+use crate::it_kube::{NO_LIMIT, client};
 
 const LONG: Duration = Duration::from_secs(60);
 const PODS: &str = "/api/v1/pods";
@@ -154,6 +156,94 @@ impl Drop for Follower {
         let ended = self.thread.take().map(std::thread::JoinHandle::join);
         assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))));
     }
+}
+
+/// A server that speaks HTTP/2 with a pod on it, and a client with short patience.
+pub(crate) fn lab_with_streams() -> (FakeApi, ApiClient) {
+    let authority = Authority::new("the cluster");
+    let tls = authority.server(&authority.pair("api", &["127.0.0.1"]));
+    let api = FakeApi::start_tls(with_streams(&tls));
+    api.put(&pod_path("a"), pod("a", "here"));
+    let ca = k8s_openapi::ByteString(authority.pem.into_bytes());
+    let kubeconfig = api.kubeconfig("https", &json!({"certificate-authority-data": ca}), &json!({"token": "t"}));
+    let access = kubeconfig::read(kubeconfig, "/kubeconfig".as_ref(), None).expect("a good kubeconfig");
+    let patience = Patience { silence: Duration::from_millis(300), answer: Duration::from_millis(300) };
+    (api, ApiClient::with_patience(access, "ferrolet/test (linux/amd64)", NO_LIMIT, patience))
+}
+
+#[test]
+fn a_watch_by_streams_is_told_of_every_fault_and_goes_on() {
+    let (api, client) = lab_with_streams();
+    for (fault, expect) in [
+        (ApiFault::Status(500, None), "500 InternalError: made to fail"),
+        (ApiFault::Status(403, None), "403 Forbidden: made to fail"),
+        (ApiFault::Close, "WATCH /api/v1/pods: the API server broke the watch off"),
+    ] {
+        let before = api.asked().iter().filter(|asked| asked.contains("?watch")).count();
+        api.fail(WATCH, fault, 1);
+        let follower = Follower::start(client.separate());
+        follower.expect("list a");
+        follower.expect(expect);
+        api.wait_for(WATCH, before + 2);
+        api.put(&pod_path("a"), pod("a", "here"));
+        follower.expect("set a");
+    }
+    api.fail(WATCH, ApiFault::Status(410, None), 1);
+    let follower = Follower::start(client.clone());
+    follower.expect("list a");
+    follower.expect("list a");
+    let watched = api.asked().iter().filter(|asked| asked.contains("?watch")).count();
+    api.put(&pod_path("b"), pod("b", "here"));
+    follower.expect("set b");
+    api.cut_watches();
+    api.wait_for(WATCH, watched + 1);
+    api.remove(&pod_path("a"));
+    follower.expect("gone a");
+    client.shut_down();
+}
+
+#[test]
+fn a_server_that_freezes_is_noticed_by_its_watches() {
+    // Silence and answer are 20 s and 10 s for agents: 30 s at most.
+    let usual = Patience::default();
+    assert!(usual.silence + usual.answer <= Duration::from_secs(30));
+    let (api, client) = lab_with_streams();
+    let follower = Follower::start(client);
+    follower.expect("list a");
+    api.wait_for(WATCH, 1);
+    // While it answers the questions, nothing is told and nothing is asked anew.
+    let quiet = follower.told.recv_timeout(Duration::from_millis(1500));
+    assert_eq!(quiet, Err(RecvTimeoutError::Timeout));
+    assert_eq!(api.asked().len(), 2);
+    api.partition(true);
+    let started = Instant::now();
+    follower.expect("WATCH /api/v1/pods: the API server does not answer within 300ms");
+    assert!(started.elapsed() < Duration::from_secs(20), "after {:?}", started.elapsed());
+    api.put(&pod_path("b"), pod("b", "here"));
+    api.partition(false);
+    // What fails while it is frozen is told as well.
+    let told = follower.told.iter().find(|text| !text.starts_with("failed"));
+    assert_eq!(told.as_deref(), Some("set b"));
+}
+
+#[test]
+fn where_the_server_speaks_no_http2_a_call_without_an_answer_ends_the_watches() {
+    let (api, client) = lab();
+    let follower = Follower::start(client.separate());
+    follower.expect("list a");
+    api.wait_for(WATCH, 1);
+    api.put(&pod_path("a"), pod("a", "here"));
+    follower.expect("set a");
+    api.partition(true);
+    get(&client, Duration::from_millis(200)).expect_err("nothing gets through");
+    // It asks anew at once, and is heard when the server moves again.
+    let connections = api.connections();
+    api.partition(false);
+    api.wait_for(WATCH, 2);
+    assert!(connections > 0);
+    api.put(&pod_path("b"), pod("b", "here"));
+    let told = follower.told.iter().find(|text| text.starts_with("set b"));
+    assert!(told.is_some());
 }
 
 #[test]

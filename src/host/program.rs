@@ -1,31 +1,18 @@
 //! Runs a program of the node's owner once: text in, text out, within a time.
 //!
-//! Layer L1, blocking, on the caller's thread. Owns the child while it runs: whatever happens, the program and what it
-//! has started in its process group are killed when its time is over. What it writes is kept in memory files, so that
-//! nothing that outlives it can hold up the caller, and is read up to a limit.
+//! Layer L1, blocking, on the caller's thread. Owns nothing: see [`crate::util::process`] for how it is run. The program
+//! knows nothing of this process, neither its folder nor its environment.
 
-use std::ffi::CStr;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
-
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use crate::util::cancel::Cancel;
+use crate::util::process::{self, Excess, RunError, RunLimits};
 
 /// Most that a program may write to each of its two outputs, in bytes.
-const OUTPUT_LIMIT: u64 = 64 * 1024;
-
-/// Longest time between two looks at whether it has ended.
-const LONGEST_STEP: Duration = Duration::from_millis(50);
-
-/// How long a killed program is waited for.
-const AFTER_KILL: Duration = Duration::from_secs(2);
+const OUTPUT_LIMIT: usize = 64 * 1024;
 
 /// Why a program gave no output that counts.
 #[derive(Debug, thiserror::Error)]
@@ -90,91 +77,30 @@ pub fn run(
     timeout: Duration,
     cancel: &Cancel,
 ) -> Result<Vec<u8>, ProgramError> {
-    let until = Instant::now() + timeout;
-    let failed = |source| ProgramError::Start { path: path.to_owned(), source };
-    let (mut stdin, stdout, stderr) = (
-        memory_file(c"stdin").map_err(failed)?,
-        memory_file(c"stdout").map_err(failed)?,
-        memory_file(c"stderr").map_err(failed)?,
-    );
-    stdin.write_all(input).and_then(|()| stdin.seek(SeekFrom::Start(0)).map(drop)).map_err(failed)?;
-    let mut child = Command::new(path)
-        .args(arguments)
-        .current_dir("/")
-        .env_clear()
-        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-        .stdin(Stdio::from(stdin))
-        .stdout(Stdio::from(stdout.try_clone().map_err(failed)?))
-        .stderr(Stdio::from(stderr.try_clone().map_err(failed)?))
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
-    let watched = watch(path, &mut child, [&stdout, &stderr], until, timeout, cancel);
-    let status = watched.inspect_err(|_| kill(&mut child))?;
-    let read = |file| text(file).map_err(|source| ProgramError::Watch { path: path.to_owned(), source });
-    if !status.success() {
-        let stderr = String::from_utf8_lossy(&read(stderr)?).trim().to_owned();
-        return Err(ProgramError::Failed { path: path.to_owned(), status, stderr });
+    let mut command = Command::new(path);
+    command.args(arguments).current_dir("/").env_clear();
+    command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let limits = RunLimits { time: timeout, output: OUTPUT_LIMIT, complaint: OUTPUT_LIMIT, excess: Excess::Kill };
+    let ran = process::run(&mut command, input, limits, cancel).map_err(|error| {
+        let path = path.to_owned();
+        match error {
+            RunError::Start(source) => ProgramError::Start { path, source },
+            RunError::Read(source) => ProgramError::Watch { path, source },
+            RunError::TooLong(timeout) => ProgramError::TimedOut { path, timeout },
+            RunError::Cancelled => ProgramError::Cancelled { path },
+            RunError::TooMuch(_) => ProgramError::TooMuch { path },
+        }
+    })?;
+    if ran.status.success() {
+        return Ok(ran.stdout);
     }
-    read(stdout)
-}
-
-fn memory_file(name: &CStr) -> io::Result<File> {
-    Ok(File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?))
-}
-
-/// Looks at the program until it has ended.
-fn watch(
-    path: &Path,
-    child: &mut Child,
-    outputs: [&File; 2],
-    until: Instant,
-    timeout: Duration,
-    cancel: &Cancel,
-) -> Result<ExitStatus, ProgramError> {
-    let path = || path.to_owned();
-    let failed = |source| ProgramError::Watch { path: path(), source };
-    let mut step = Duration::from_millis(1);
-    loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            return Ok(status);
-        }
-        for output in outputs {
-            if output.metadata().map_err(failed)?.len() > OUTPUT_LIMIT {
-                return Err(ProgramError::TooMuch { path: path() });
-            }
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ProgramError::TimedOut { path: path(), timeout });
-        }
-        if cancel.wait(step.min(left)) {
-            return Err(ProgramError::Cancelled { path: path() });
-        }
-        step = (step * 2).min(LONGEST_STEP);
-    }
-}
-
-/// Kills the program, which was not waited for yet, so that its number is still its own, and its process group.
-fn kill(child: &mut Child) {
-    let group = i32::try_from(child.id()).map(Pid::from_raw);
-    let _gone_already = group.map(|group| killpg(group, Signal::SIGKILL));
-    let until = Instant::now() + AFTER_KILL;
-    // One that hangs in the kernel is left to it.
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
-        let _not_cancelled = Cancel::never().wait(Duration::from_millis(2));
-    }
-}
-
-fn text(mut file: File) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.take(OUTPUT_LIMIT).read_to_end(&mut text)?;
-    Ok(text)
+    Err(ProgramError::Failed { path: path.to_owned(), status: ran.status, stderr: ran.stderr })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@
 //! It decides nothing about objects and retries only where the server asks for it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -20,6 +20,7 @@ use super::error::{ApiError, Status};
 use super::exchange::{Failure, Guard, Timeouts, decode, read_body, retry_after, transmit};
 use super::kubeconfig::Access;
 use super::limiter::Limiter;
+use super::streams::Patience;
 use super::tls;
 use crate::api::meta::DeleteOptions;
 use crate::util::cancel::Cancel;
@@ -35,8 +36,8 @@ pub const MAX_OBJECT: u64 = 8 << 20;
 const MAX_STATUS: u64 = 64 * 1024;
 /// How often a call is repeated because the server asks for patience.
 const MAX_RETRIES: u32 = 10;
-/// Connections that are kept while nobody uses them.
-const IDLE_CONNECTIONS: usize = 2;
+/// Connections of one client that are kept while nobody uses them.
+const IDLE_CONNECTIONS: usize = 1;
 /// How long an idle connection may be used again, as Go's clients have it.
 const IDLE_AGE: Duration = Duration::from_secs(90);
 
@@ -176,6 +177,12 @@ pub(super) struct Shared {
     pub(super) stop: Cancel,
     /// Whose connections go at the agent's end.
     lanes: Mutex<Vec<Weak<Lane>>>,
+    /// How long a silent connection with streams is trusted.
+    pub(super) patience: Patience,
+    /// The server spoke no HTTP/2, and is not asked about it before.
+    pub(super) no_streams_until: Mutex<Option<Instant>>,
+    /// Set, and made anew, when a connection fails: silent ones that nobody asks questions on are broken then.
+    doubt: Mutex<Cancel>,
 }
 
 /// Connections and limit of one client.
@@ -184,6 +191,19 @@ struct Lane {
     agent: Mutex<Option<(u64, Agent)>>,
     limiter: Mutex<Limiter>,
     use_of: Use,
+    /// Calls that may still begin before another ends.
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// A call under way; dropping it lets another begin.
+struct Place<'a>(&'a Lane);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
+    }
 }
 
 /// What a lane is for.
@@ -204,12 +224,20 @@ impl fmt::Debug for ApiClient {
 impl ApiClient {
     /// A client. No connection is made yet, and no file is read.
     pub fn new(access: Access, user_agent: &str, limit: RateLimit) -> Self {
+        Self::with_patience(access, user_agent, limit, Patience::default())
+    }
+
+    /// As [`Self::new`], with another patience with silent connections.
+    pub fn with_patience(access: Access, user_agent: &str, limit: RateLimit, patience: Patience) -> Self {
         let shared = Arc::new(Shared {
             credentials: Credentials::new(access),
             user_agent: user_agent.to_owned(),
             limit,
             stop: Cancel::new(),
             lanes: Mutex::default(),
+            patience,
+            no_streams_until: Mutex::default(),
+            doubt: Mutex::default(),
         });
         Self { lane: shared.lane(Limiter::new(limit.per_second, limit.burst), Use::Calls), shared }
     }
@@ -218,6 +246,13 @@ impl ApiClient {
     #[must_use]
     pub fn separate(&self) -> Self {
         self.separate_at(self.shared.limit)
+    }
+
+    /// As [`Self::separate`], and no more than so many calls are under way, so that it has no more connections.
+    #[must_use]
+    pub fn separate_for(&self, calls: usize) -> Self {
+        let limiter = Limiter::new(self.shared.limit.per_second, self.shared.limit.burst);
+        Self { shared: Arc::clone(&self.shared), lane: self.shared.lane_for(limiter, Use::Calls, calls) }
     }
 
     /// As [`Self::separate`], with another limit.
@@ -253,13 +288,18 @@ impl ApiClient {
     /// There is no answer, or it says no.
     pub fn call(&self, call: &Call) -> Result<Answer, ApiError> {
         let until = Instant::now() + call.deadline;
+        let _place = self.lane.place(until).ok_or_else(|| ApiError::Timeout {
+            method: call.method.as_str(),
+            path: call.path.clone(),
+            limit: call.deadline,
+        })?;
         let mut response = self.send(call, until, &Timeouts::Within(until))?;
         let status = response.status().as_u16();
         let guard = Guard::of(&self.shared.stop, self.lane.current_agent());
         let body = read_body(&mut response, MAX_OBJECT)
             .map_err(|failure| failure.explain(call.method.as_str(), &call.path, call.deadline));
         drop(guard);
-        let body = body.inspect_err(|error| self.lane.after(error))?;
+        let body = body.inspect_err(|error| self.after(error))?;
         Ok(Answer { status, body })
     }
 
@@ -340,7 +380,7 @@ impl ApiClient {
                         matches!(&error, ureq::Error::Io(io) if io.kind() != std::io::ErrorKind::ConnectionRefused);
                     let is_stale = broke && may_retry && call.method == Method::Get && retries == 0;
                     let error = Failure::Http(error).explain(method, path, call.deadline);
-                    self.lane.after(&error);
+                    self.after(&error);
                     if is_stale && Instant::now() < until {
                         retries += 1;
                         continue;
@@ -379,6 +419,20 @@ impl ApiClient {
         }
     }
 
+    /// Where one connection is dead, others that are silent are not trusted either.
+    fn after(&self, error: &ApiError) {
+        if self.lane.use_of != Use::OneAnswer && error.is_of_the_connection() {
+            *self.lane.agent.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            let mut doubt = self.shared.doubt.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *doubt).cancel();
+        }
+    }
+
+    /// Set when a connection to the server fails from now on.
+    pub(super) fn doubt(&self) -> Cancel {
+        self.shared.doubt.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Waits until the limit of requests lets one through.
     fn wait_for_turn(&self, method: &'static str, path: &str, until: Instant) -> Result<(), ApiError> {
         let patience = until.saturating_duration_since(Instant::now());
@@ -415,7 +469,12 @@ impl ApiClient {
 
 impl Shared {
     fn lane(&self, limiter: Limiter, use_of: Use) -> Arc<Lane> {
-        let lane = Arc::new(Lane { agent: Mutex::new(None), limiter: Mutex::new(limiter), use_of });
+        self.lane_for(limiter, use_of, usize::MAX)
+    }
+
+    fn lane_for(&self, limiter: Limiter, use_of: Use, calls: usize) -> Arc<Lane> {
+        let (free, freed) = (Mutex::new(calls), Condvar::new());
+        let lane = Arc::new(Lane { agent: Mutex::new(None), limiter: Mutex::new(limiter), use_of, free, freed });
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|lane| lane.strong_count() > 0);
         lanes.push(Arc::downgrade(&lane));
@@ -424,6 +483,16 @@ impl Shared {
 }
 
 impl Lane {
+    /// Waits until another call may begin; `None` if none may in time.
+    fn place(&self, until: Instant) -> Option<Place<'_>> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = self.freed.wait_timeout_while(free, left, |free| *free == 0);
+        let mut free = waited.unwrap_or_else(PoisonError::into_inner).0;
+        *free = free.checked_sub(1)?;
+        Some(Place(self))
+    }
+
     /// The agent for these credentials: the one at hand, or a new one.
     fn agent(&self, current: &Current, shared: &Shared) -> Result<Agent, String> {
         let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -440,13 +509,6 @@ impl Lane {
     fn current_agent(&self) -> Option<Agent> {
         let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
         agent.as_ref().map(|(_, agent)| agent.clone())
-    }
-
-    /// Where one connection is dead the idle ones are not trusted either.
-    fn after(&self, error: &ApiError) {
-        if self.use_of == Use::Calls && error.is_of_the_connection() {
-            *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
     }
 }
 

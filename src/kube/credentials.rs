@@ -125,6 +125,11 @@ impl Credentials {
         Ok(Current { generation: state.generation, tls: state.tls.clone(), authorization })
     }
 
+    /// The generation of the credentials that the newest request was made with.
+    pub(super) fn generation(&self) -> u64 {
+        self.lock().generation
+    }
+
     /// Files are read again for the next request: somebody has changed them, or the server did not know us.
     pub(super) fn look_again(&self) {
         let mut state = self.lock();

@@ -13,10 +13,11 @@ use serde_json::json;
 use super::kubeconfig::ExecPlugin;
 use super::tls::Identity;
 use crate::util::cancel::Cancel;
-use crate::util::process::{Ran, RunError, RunLimits, run};
+use crate::util::process::{Excess, Ran, RunError, RunLimits, run};
 
 /// What a program may cost.
-const LIMITS: RunLimits = RunLimits { time: Duration::from_secs(30), output: 1 << 20 };
+const LIMITS: RunLimits =
+    RunLimits { time: Duration::from_secs(30), output: 1 << 20, complaint: 4096, excess: Excess::Drop };
 /// How much of its complaints is told.
 const MAX_SHOWN: usize = 300;
 

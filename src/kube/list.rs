@@ -63,6 +63,7 @@ impl ApiClient {
                 None if !resource_version.is_empty() => call.query.push(own(&("resourceVersion", resource_version))),
                 None => {}
             }
+            self.take_turn(path, PAGE_TIME)?;
             let until = Instant::now() + PAGE_TIME;
             let mut meta = ListMeta::default();
             self.stream(&call, PAGE_TIME, &Timeouts::Within(until), cancel, &mut |reader| {

@@ -1,8 +1,9 @@
 //! One watch: the changes of a set of objects, as long as the connection lasts.
 //!
-//! Runs on the thread that wants to know, which waits in a read nearly all the time. Owns one connection
-//! and the line at hand. A peer that died is noticed by the kernel within seconds, a server that hangs by
-//! its missing bookmarks within [`SILENCE`]. It goes on from nowhere by itself: see `list_watch`.
+//! Runs on the thread that wants to know, which waits nearly all the time. Owns one connection and the
+//! line at hand. A peer that died is noticed by the kernel within seconds; one that hangs by a question after a
+//! silence ([`super::streams`]), and where the server speaks no HTTP/2 by the first call that it does not answer.
+//! It goes on from nowhere by itself: see `list_watch`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
@@ -15,10 +16,12 @@ use serde_json::value::RawValue;
 use super::client::{ApiClient, Call, MAX_OBJECT, Method};
 use super::error::{ApiError, Status};
 use super::exchange::{Failure, Guard, Timeouts, without_values};
+use super::streams::{StreamEnd, StreamEvent, Streams};
 use crate::util::cancel::Cancel;
+use crate::util::poll::Bell;
 
-/// Longest silence of a watch: the API server sends a bookmark about every minute.
-pub const SILENCE: Duration = Duration::from_secs(150);
+/// Longest time without an event: the API server sends a bookmark about every minute.
+const SILENCE: Duration = Duration::from_secs(150);
 /// Time until a watch begins.
 const HEAD: Duration = Duration::from_secs(30);
 /// A buffer for a line that grew beyond this is not kept.
@@ -89,9 +92,13 @@ impl ApiClient {
         cancel: &Cancel,
         on: &mut dyn FnMut(WatchEvent<T>, Option<String>) -> ControlFlow<()>,
     ) -> Result<(), ApiError> {
+        self.take_turn(path, HEAD)?;
+        let query = [query, &[("watch", "true")]].concat();
+        if let Some(streams) = self.streams(path, cancel).map_err(|error| self.unless_given_up(error, path, cancel))? {
+            return self.watch_stream(streams, path, &query, cancel, on);
+        }
         let mut call = Call::new(Method::Get, path);
         call.query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        call.query.push(("watch".to_owned(), "true".to_owned()));
         let timeouts = Timeouts::Stream { head: HEAD, silence: SILENCE };
         self.stream(&call, HEAD, &timeouts, cancel, &mut |reader| {
             let mut lines = Lines { reader: BufReader::with_capacity(16 * 1024, reader), line: Vec::new() };
@@ -105,6 +112,74 @@ impl ApiClient {
         })
     }
 
+    /// Watches by a stream of HTTP/2.
+    fn watch_stream<T: DeserializeOwned>(
+        &self,
+        mut streams: Streams,
+        path: &str,
+        query: &[(&str, &str)],
+        cancel: &Cancel,
+        on: &mut dyn FnMut(WatchEvent<T>, Option<String>) -> ControlFlow<()>,
+    ) -> Result<(), ApiError> {
+        let broken = |message: String| ApiError::Connection { method: METHOD, path: path.to_owned(), message };
+        let bell = Bell::new().map_err(|error| broken(error.to_string()))?;
+        let _cancelled = cancel.register(bell.waker());
+        let _stopped = self.shared.stop.register(bell.waker());
+        streams.open(path, query)?;
+        let (mut limit, mut until) = (HEAD, Instant::now() + HEAD);
+        loop {
+            let events = match streams.wait(&bell, Some(until)) {
+                // It goes on with the new ones.
+                Err(_) if streams.is_outdated() => return Ok(()),
+                waited => waited.map_err(|error| self.unless_given_up(error, path, cancel))?,
+            };
+            if self.is_given_up(cancel) {
+                return Err(ApiError::Cancelled { method: METHOD, path: path.to_owned() });
+            }
+            if !events.is_empty() {
+                (limit, until) = (SILENCE, Instant::now() + SILENCE);
+            } else if Instant::now() >= until {
+                return Err(ApiError::Timeout { method: METHOD, path: path.to_owned(), limit });
+            }
+            let mut end = None;
+            let mut is_told = false;
+            for event in events {
+                match event {
+                    StreamEvent::Began(_) => {}
+                    StreamEvent::Line(_, line) => {
+                        is_told = true;
+                        if tell(&line, path, on)?.is_break() {
+                            return Ok(());
+                        }
+                    }
+                    StreamEvent::Ended(_, how) => end = Some(how),
+                }
+            }
+            if is_told && on(WatchEvent::Settled, None).is_break() {
+                return Ok(());
+            }
+            match end {
+                None => {}
+                Some(StreamEnd::Done) => return Ok(()),
+                Some(StreamEnd::Broken) => return Err(broken("the API server broke the watch off".to_owned())),
+                Some(StreamEnd::Refused(status)) => {
+                    if status.code == 401 {
+                        self.reload();
+                    }
+                    return Err(ApiError::Status { method: METHOD, path: path.to_owned(), status });
+                }
+            }
+        }
+    }
+
+    fn is_given_up(&self, cancel: &Cancel) -> bool {
+        cancel.is_cancelled() || self.shared.stop.is_cancelled()
+    }
+
+    fn unless_given_up(&self, error: ApiError, path: &str, cancel: &Cancel) -> ApiError {
+        if self.is_given_up(cancel) { ApiError::Cancelled { method: METHOD, path: path.to_owned() } } else { error }
+    }
+
     /// Opens one long answer on a connection of its own and lets `read` read it; both end when `cancel` is set.
     pub(super) fn stream(
         &self,
@@ -115,20 +190,26 @@ impl ApiClient {
         read: &mut dyn FnMut(&mut dyn Read) -> Result<(), ApiError>,
     ) -> Result<(), ApiError> {
         let path = call.path.as_str();
-        let method = if matches!(timeouts, Timeouts::Stream { .. }) { METHOD } else { "LIST" };
+        let is_watch = matches!(timeouts, Timeouts::Stream { .. });
+        let method = if is_watch { METHOD } else { "LIST" };
         let given_up = || ApiError::Cancelled { method, path: path.to_owned() };
-        self.take_turn(path, patience)?;
         let own = self.single_use();
+        let doubt = if is_watch { self.doubt() } else { Cancel::never() };
         let result = (|| {
             own.prepare().map_err(|message| ApiError::Credentials { method, path: path.to_owned(), message })?;
             let _cancelled = Guard::of(cancel, own.current_agent());
             let _stopped = Guard::of(&self.shared.stop, own.current_agent());
+            let _doubted = Guard::of(&doubt, own.current_agent());
             let response = own.send(call, Instant::now() + patience, timeouts)?;
             let mut reader = response.into_body().into_reader();
             read(&mut reader)
         })();
         match result {
-            Err(_) if cancel.is_cancelled() || self.shared.stop.is_cancelled() => Err(given_up()),
+            Err(_) if self.is_given_up(cancel) => Err(given_up()),
+            Err(_) if doubt.is_cancelled() => {
+                let message = "the API server does not answer on other connections".to_owned();
+                Err(ApiError::Connection { method, path: path.to_owned(), message })
+            }
             other => other,
         }
     }

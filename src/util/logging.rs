@@ -2,7 +2,8 @@
 //! by the thread that logs, to stderr, each at once. It never panics and never fails when stderr is closed or full.
 //!
 //! klog's verbosities onto log's levels: errors, warnings and information always show; `-v 4` adds debug, `-v 6` adds trace. What
-//! is information but rarely wanted asks [`verbose`] first. `vmodule` raises the verbosity of single files.
+//! is information but rarely wanted asks [`verbose`] first. `vmodule` raises the verbosity of single files. What libraries say
+//! below a warning shows from `-v 8`, where upstream shows each request.
 //!
 //! Text lines look like klog's (`I1130 08:00:00.000000 4711 pleg.rs:42] message`, in UTC), JSON lines like those of Kubernetes
 //! components (`{"ts":…,"caller":…,"msg":…,"v":0}`, milliseconds since 1970).
@@ -19,6 +20,11 @@ use crate::util::clock;
 pub const DEBUG_AT: u32 = 4;
 /// The verbosity from which trace lines show.
 pub const TRACE_AT: u32 = 6;
+
+/// The verbosity from which lines of libraries show that are no warnings.
+pub const LIBRARIES_AT: u32 = 8;
+/// What the targets of this project's lines begin with.
+const OWN: &str = env!("CARGO_PKG_NAME");
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,13 +88,19 @@ pub fn verbose(verbosity: u32) -> bool {
     VERBOSITY.load(Ordering::Relaxed) >= verbosity
 }
 
-/// The verbosity that a level stands for.
-fn verbosity_of(level: Level) -> u32 {
+/// The verbosity that a level stands for, by whose line it is.
+fn verbosity_of(level: Level, target: &str) -> u32 {
     match level {
+        Level::Info | Level::Debug | Level::Trace if !is_own(target) => LIBRARIES_AT,
         Level::Error | Level::Warn | Level::Info => 0,
         Level::Debug => DEBUG_AT,
         Level::Trace => TRACE_AT,
     }
+}
+
+/// Whether a line's target is a module of this project.
+fn is_own(target: &str) -> bool {
+    target.strip_prefix(OWN).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 struct Filter {
@@ -96,8 +108,8 @@ struct Filter {
 }
 
 impl Filter {
-    fn shows(&self, level: Level, file: &str, verbosity: u32) -> bool {
-        let needed = verbosity_of(level);
+    fn shows(&self, level: Level, target: &str, file: &str, verbosity: u32) -> bool {
+        let needed = verbosity_of(level, target);
         needed <= verbosity
             || self.vmodule.iter().any(|(pattern, raised)| {
                 needed <= *raised
@@ -150,12 +162,13 @@ struct Logger {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        !self.filter.vmodule.is_empty() || verbosity_of(metadata.level()) <= VERBOSITY.load(Ordering::Relaxed)
+        !self.filter.vmodule.is_empty()
+            || verbosity_of(metadata.level(), metadata.target()) <= VERBOSITY.load(Ordering::Relaxed)
     }
 
     fn log(&self, record: &Record<'_>) {
         let verbosity = VERBOSITY.load(Ordering::Relaxed);
-        if self.filter.shows(record.level(), record.file().unwrap_or(""), verbosity) {
+        if self.filter.shows(record.level(), record.target(), record.file().unwrap_or(""), verbosity) {
             self.inner.log(record);
         }
     }
@@ -204,7 +217,7 @@ fn json_line(record: &Record<'_>, now: UnixNanos) -> String {
         "ts": (now / 1000) as f64 / 1000.0,
         "caller": format!("{file}:{}", record.line().unwrap_or(0)),
         "msg": record.args().to_string(),
-        "v": verbosity_of(record.level()),
+        "v": verbosity_of(record.level(), record.target()),
     });
     if record.level() <= Level::Warn {
         object["level"] = record.level().as_str().to_ascii_lowercase().into();
@@ -221,8 +234,13 @@ mod tests {
 
     fn check(format: Format, level: Level, message: &str, expect: &str) {
         let args = format_args!("{message}");
-        let record =
-            Record::builder().level(level).file(Some("src/agents/pleg/mod.rs")).line(Some(42)).args(args).build();
+        let record = Record::builder()
+            .level(level)
+            .target(OWN)
+            .file(Some("src/agents/pleg/mod.rs"))
+            .line(Some(42))
+            .args(args)
+            .build();
         assert_eq!(line(format, &record, NOW, 4711), expect);
     }
 
@@ -269,8 +287,20 @@ mod tests {
             (&[("src/agents/*", 6)], Level::Trace, "src/agents/pleg/mod.rs", 0, true),
             (&[("x", 1), ("b?", 6)], Level::Trace, "src/bc.rs", 0, true),
         ] {
-            assert_eq!(filter(vmodule).shows(level, file, verbosity), expect, "{vmodule:?} {level} {file} {verbosity}");
+            let shown = filter(vmodule).shows(level, "ferrolet::agents", file, verbosity);
+            assert_eq!(shown, expect, "{vmodule:?} {level} {file} {verbosity}");
         }
+        for (level, target, verbosity, expect) in [
+            (Level::Warn, "rustls::client", 0, true),
+            (Level::Info, "ureq", 7, false),
+            (Level::Debug, "rustls::client", 7, false),
+            (Level::Debug, "rustls::client", 8, true),
+            (Level::Debug, "ferrolet", 4, true),
+            (Level::Debug, "ferrolettes", 4, false),
+        ] {
+            assert_eq!(filter(&[]).shows(level, target, "x.rs", verbosity), expect, "{level} {target} {verbosity}");
+        }
+        assert!(filter(&[("conn", 8)]).shows(Level::Debug, "ureq::conn", "src/conn.rs", 0));
     }
 
     #[test]

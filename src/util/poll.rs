@@ -53,8 +53,17 @@ impl Bell {
     /// # Errors
     /// The kernel cannot wait for these descriptors.
     pub fn wait<const N: usize>(&self, fds: [BorrowedFd<'_>; N], until: Option<Instant>) -> io::Result<[bool; N]> {
-        let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(N + 1);
-        polled.extend(fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let ready = self.wait_any(&fds, until)?;
+        Ok(std::array::from_fn(|i| ready.get(i).copied().unwrap_or(true)))
+    }
+
+    /// [`Self::wait`] for a number of descriptors that is not known beforehand.
+    ///
+    /// # Errors
+    /// The kernel cannot wait for these descriptors.
+    pub fn wait_any(&self, fds: &[BorrowedFd<'_>], until: Option<Instant>) -> io::Result<Vec<bool>> {
+        let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(fds.len() + 1);
+        polled.extend(fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)));
         polled.push(PollFd::new(self.0.0.as_fd(), PollFlags::POLLIN));
         loop {
             let timeout = match until {
@@ -76,10 +85,11 @@ impl Bell {
                 Ok(_) => break,
             }
         }
-        if polled[N].any() == Some(true) {
+        let bell = polled.pop().and_then(|bell| bell.any());
+        if bell == Some(true) {
             let _used_up = self.0.0.read();
         }
-        Ok(std::array::from_fn(|i| polled[i].any().unwrap_or(true)))
+        Ok(polled.iter().map(|one| one.any().unwrap_or(true)).collect())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Runs a foreign program that may hang, talk without end or fail: with a deadline and byte limits.
 //!
 //! Used on the threads that need the program's answer, which wait for it. Owns the process group until
-//! it returns; nothing of it outlives a run that was cut short. No shell is involved.
+//! it returns; nothing of it outlives a run that was cut short, and what a program that ended by itself
+//! leaves behind holds nobody up. No shell is involved.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -18,18 +19,32 @@ use nix::unistd::Pid;
 use super::cancel::Cancel;
 use super::poll::Bell;
 
-/// How much of a program's complaints is kept.
-const MAX_COMPLAINT: usize = 4096;
-/// Between two looks at a program that has closed its outputs and not ended.
-const STEP: Duration = Duration::from_millis(5);
+/// The first and the longest pause between two looks at whether it has ended.
+const FIRST_STEP: Duration = Duration::from_millis(1);
+const LONGEST_STEP: Duration = Duration::from_millis(50);
+/// How long a killed program is waited for.
+const AFTER_KILL: Duration = Duration::from_secs(2);
+
+/// What more on standard error than its limit means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// It is dropped.
+    Drop,
+    /// The program is killed.
+    Kill,
+}
 
 /// What a program may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct RunLimits {
     /// Time until its end.
     pub time: Duration,
-    /// Bytes on its standard output.
+    /// Bytes on its standard output; it is killed for more.
     pub output: usize,
+    /// Bytes on its standard error.
+    pub complaint: usize,
+    /// What more than that means.
+    pub excess: Excess,
 }
 
 /// What a program said.
@@ -97,67 +112,96 @@ impl Drop for Running {
             // A child that was not waited for keeps its id, so no other group can be hit.
             let group = i32::try_from(self.0.id()).map(Pid::from_raw);
             let _gone_meanwhile = group.map(|group| killpg(group, Signal::SIGKILL));
-            let _reaped = self.0.wait();
+            let until = Instant::now() + AFTER_KILL;
+            // One that hangs in the kernel is left to it.
+            while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+                let _not_cancelled = Cancel::never().wait(FIRST_STEP);
+            }
         }
+    }
+}
+
+/// One output of a program, and what of it is kept.
+struct Output<R> {
+    /// `None` after its end.
+    from: Option<R>,
+    kept: Vec<u8>,
+    limit: usize,
+    excess: Excess,
+}
+
+impl<R: Read + AsFd> Output<R> {
+    fn new(from: R, limit: usize, excess: Excess) -> Result<Self, RunError> {
+        let flags = FcntlArg::F_SETFL(OFlag::O_NONBLOCK);
+        fcntl(from.as_fd(), flags).map_err(|errno| RunError::Read(errno.into()))?;
+        Ok(Self { from: Some(from), kept: Vec::new(), limit, excess })
+    }
+
+    /// Reads once; whether there may be more right now.
+    fn take(&mut self) -> Result<bool, RunError> {
+        let Some(from) = &mut self.from else { return Ok(false) };
+        let mut buffer = [0; 4096];
+        match from.read(&mut buffer) {
+            Ok(0) => {
+                self.from = None;
+                Ok(false)
+            }
+            Ok(read) => {
+                let room = self.limit - self.kept.len();
+                if read > room && self.excess == Excess::Kill {
+                    return Err(RunError::TooMuch(self.limit));
+                }
+                self.kept.extend_from_slice(&buffer[..read.min(room)]);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(RunError::Read(error)),
+        }
+    }
+
+    /// Reads what there is, after the program's end: others may go on to write.
+    fn take_rest(&mut self) -> Result<(), RunError> {
+        while self.kept.len() < self.limit || self.excess == Excess::Kill {
+            if !self.take()? {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
 fn listen(child: &mut Child, deadline: Instant, limits: RunLimits, cancel: &Cancel) -> Result<Ran, RunError> {
     let bell = Bell::new().map_err(RunError::Read)?;
     let _rings = cancel.register(bell.waker());
-    let (Some(mut out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
+    let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(RunError::Read(io::ErrorKind::BrokenPipe.into()));
     };
-    for fd in [out.as_fd(), err.as_fd()] {
-        fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|errno| RunError::Read(errno.into()))?;
-    }
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let (mut out_open, mut err_open) = (true, true);
-    let late = || if cancel.is_cancelled() { RunError::Cancelled } else { RunError::TooLong(limits.time) };
-    while out_open || err_open {
-        if cancel.is_cancelled() || Instant::now() >= deadline {
-            return Err(late());
-        }
-        let wait = match (out_open, err_open) {
-            (true, true) => bell.wait([out.as_fd(), err.as_fd()], Some(deadline)),
-            (true, false) => bell.wait([out.as_fd()], Some(deadline)).map(|[out]| [out, false]),
-            _ => bell.wait([err.as_fd()], Some(deadline)).map(|[err]| [false, err]),
-        };
-        let [read_out, read_err] = wait.map_err(RunError::Read)?;
-        if read_out {
-            out_open = take(&mut out, &mut stdout, limits.output.saturating_add(1)).map_err(RunError::Read)?;
-            if stdout.len() > limits.output {
-                return Err(RunError::TooMuch(limits.output));
-            }
-        }
-        if read_err {
-            err_open = take(&mut err, &mut stderr, MAX_COMPLAINT).map_err(RunError::Read)?;
-        }
-    }
+    let mut out = Output::new(out, limits.output, Excess::Kill)?;
+    let mut err = Output::new(err, limits.complaint, limits.excess)?;
+    let mut step = FIRST_STEP;
     loop {
         if let Some(status) = child.try_wait().map_err(RunError::Read)? {
-            let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
-            return Ok(Ran { status, stdout, stderr });
+            out.take_rest()?;
+            err.take_rest()?;
+            let stderr = String::from_utf8_lossy(&err.kept).trim().to_owned();
+            return Ok(Ran { status, stdout: out.kept, stderr });
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || cancel.wait(left.min(STEP)) {
-            return Err(late());
+        if cancel.is_cancelled() {
+            return Err(RunError::Cancelled);
         }
-    }
-}
-
-/// Reads what there is, keeps up to `max` bytes in all; whether more can come.
-fn take(from: &mut impl Read, into: &mut Vec<u8>, max: usize) -> io::Result<bool> {
-    let mut buffer = [0; 4096];
-    match from.read(&mut buffer) {
-        Ok(0) => Ok(false),
-        Ok(read) => {
-            let room = max.saturating_sub(into.len()).min(read);
-            into.extend_from_slice(&buffer[..room]);
-            Ok(true)
+        let now = Instant::now();
+        if now >= deadline {
+            return Err(RunError::TooLong(limits.time));
         }
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(true),
-        Err(error) => Err(error),
+        // Its end is looked for, since an output may stay open beyond it.
+        let until = deadline.min(now + step);
+        step = (step * 2).min(LONGEST_STEP);
+        let fds: Vec<_> =
+            [out.from.as_ref().map(AsFd::as_fd), err.from.as_ref().map(AsFd::as_fd)].into_iter().flatten().collect();
+        bell.wait_any(&fds, Some(until)).map_err(RunError::Read)?;
+        out.take()?;
+        err.take()?;
     }
 }
 
@@ -167,7 +211,7 @@ mod tests {
 
     fn check(script: &str, input: &str, time: Duration, expect: &str) {
         let mut command = Command::new("sh");
-        let limits = RunLimits { time, output: 1000 };
+        let limits = RunLimits { time, output: 1000, complaint: 1000, excess: Excess::Drop };
         let started = Instant::now();
         let got = match run(command.args(["-c", script]), input.as_bytes(), limits, &Cancel::never()) {
             Ok(ran) => {
@@ -189,6 +233,14 @@ mod tests {
         check("sleep 600 & wait", "", short, "it did not end within 100ms and was killed");
         check("exec >/dev/null 2>&1; sleep 600", "", short, "it did not end within 100ms and was killed");
         check("yes >&2", "", short, "it did not end within 100ms and was killed");
+        // What it leaves behind holds nobody up.
+        check("sleep 60 & echo done", "", long, "Some(0) done");
+        check(
+            "(while true; do echo x >&2; done) & echo done; exit 4",
+            "",
+            long,
+            &format!("Some(4) done {}", "x\n".repeat(500).trim()),
+        );
     }
 
     #[test]
@@ -199,7 +251,10 @@ mod tests {
 
     #[test]
     fn a_missing_program_and_a_cancelled_one_are_told_apart() {
-        let limits = RunLimits { time: Duration::from_secs(60), output: 10 };
+        let limits = RunLimits { time: Duration::from_secs(60), output: 10, complaint: 10, excess: Excess::Kill };
+        let error =
+            run(Command::new("sh").args(["-c", "yes >&2"]), b"", limits, &Cancel::never()).expect_err("too much");
+        assert!(matches!(error, RunError::TooMuch(10)), "{error}");
         let error = run(&mut Command::new("/no/such/program"), b"", limits, &Cancel::never()).expect_err("missing");
         assert!(matches!(error, RunError::Start(_)), "{error}");
         let cancel = Cancel::new();

@@ -3,6 +3,7 @@
 //! One thread accepts and one serves each connection. Owns its objects. For what the real server will not do when
 //! asked to; what a real one does is shown against a real one. It checks no permission, and ends with its value.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,11 +13,12 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 
-use super::api_store::{ApiStore, belongs, failure, selected};
+use super::api_store::{ApiStore, failure};
+use super::api_streams;
 use super::api_wire::{Request, Wire};
 
 /// Longest wait of a connection that a fault holds, and of a test for a request.
-const LONG: Duration = Duration::from_secs(120);
+pub(super) const LONG: Duration = Duration::from_secs(120);
 
 /// What goes wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,30 +52,36 @@ struct Armed {
 }
 
 #[derive(Default)]
-struct State {
-    store: ApiStore,
+pub(super) struct State {
+    pub(super) store: ApiStore,
     faults: Vec<Armed>,
     requests: Vec<Request>,
     /// Nothing gets through, in either direction, and nobody is told.
-    partitioned: bool,
+    pub(super) partitioned: bool,
     /// Watches end their stream when this grows.
-    cuts: u64,
+    pub(super) cuts: u64,
     connections: usize,
+    /// Streams that one connection of HTTP/2 may have.
+    pub(super) most_streams: usize,
+    /// Watches of each open connection of HTTP/2, by a number of it.
+    pub(super) streams: BTreeMap<usize, usize>,
+    /// The connection that closes at its next look.
+    pub(super) dropped: Option<usize>,
     tls: Option<Arc<ServerConfig>>,
-    stopping: bool,
+    pub(super) stopping: bool,
 }
 
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_while<'a>(
+    pub(super) fn wait_while<'a>(
         &'a self,
         state: MutexGuard<'a, State>,
         time: Duration,
@@ -81,6 +89,22 @@ impl Shared {
     ) -> MutexGuard<'a, State> {
         let waited = self.changed.wait_timeout_while(state, time, |state| held(state) && !state.stopping);
         waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Notes a request; the fault that strikes it, and the number of cuts so far.
+    pub(super) fn begin(&self, request: &Request) -> (Option<ApiFault>, u64) {
+        let mut state = self.lock();
+        state.requests.push(request.clone());
+        let short = request.short();
+        let armed = state.faults.iter_mut().find(|armed| armed.times > 0 && short.contains(&armed.at));
+        let fault = armed.map(|armed| {
+            armed.times -= 1;
+            armed.fault.clone()
+        });
+        let cuts = state.cuts;
+        drop(state);
+        self.changed.notify_all();
+        (fault, cuts)
     }
 }
 
@@ -106,7 +130,10 @@ impl FakeApi {
     fn start_on(address: SocketAddr, tls: Option<Arc<ServerConfig>>) -> Self {
         let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let shared = Arc::new(Shared { state: Mutex::new(State { tls, ..State::default() }), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { tls, most_streams: 100, ..State::default() }),
+            changed: Condvar::new(),
+        });
         let sockets = Arc::new(Mutex::new(Vec::new()));
         let (theirs, open) = (Arc::clone(&shared), Arc::clone(&sockets));
         let accepting = std::thread::spawn(move || accept(&listener, &theirs, &open));
@@ -116,6 +143,11 @@ impl FakeApi {
     /// `127.0.0.1:PORT`.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// New connections of HTTP/2 may have so many streams.
+    pub(crate) fn set_most_streams(&self, most: usize) {
+        self.shared.lock().most_streams = most;
     }
 
     /// From now on handshakes are made with these settings.
@@ -187,6 +219,19 @@ impl FakeApi {
         self.shared.lock().connections
     }
 
+    /// How many watches each open connection of HTTP/2 has, those without any left out.
+    pub(crate) fn streams(&self) -> Vec<usize> {
+        let state = self.shared.lock();
+        state.streams.values().copied().filter(|count| *count > 0).collect()
+    }
+
+    /// Closes one connection of HTTP/2 that has watches.
+    pub(crate) fn drop_connection_with_streams(&self) {
+        let mut state = self.shared.lock();
+        let with_streams = state.streams.iter().find(|(_, count)| **count > 0).map(|(number, _)| *number);
+        state.dropped = Some(with_streams.expect("a connection with watches"));
+    }
+
     /// Waits until so many requests contain `part`.
     #[track_caller]
     pub(crate) fn wait_for(&self, part: &str, times: usize) {
@@ -250,29 +295,26 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>, sockets: &Mutex<Vec<TcpS
     }
 }
 
-fn serve(socket: TcpStream, shared: &Shared) -> io::Result<()> {
+fn serve(socket: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let tls = {
         let state = shared.wait_while(shared.lock(), LONG, |state| state.partitioned);
         state.tls.clone()
     };
     let end = socket.try_clone()?;
     let mut wire = Wire::new(socket, tls.as_ref())?;
+    if let Wire::Tls(stream) = &mut wire {
+        stream.conn.complete_io(&mut stream.sock)?;
+        if stream.conn.alpn_protocol() == Some(b"h2") {
+            let served = api_streams::serve(stream, shared);
+            let _closed = end.shutdown(Shutdown::Both);
+            return served;
+        }
+    }
     while let Some(request) = wire.request()? {
-        let (fault, cuts) = {
-            let mut state = shared.wait_while(shared.lock(), LONG, |state| state.partitioned);
-            if state.stopping {
-                break;
-            }
-            state.requests.push(request.clone());
-            let short = request.short();
-            let armed = state.faults.iter().position(|armed| armed.times > 0 && short.contains(&armed.at));
-            let fault = armed.map(|index| {
-                state.faults[index].times -= 1;
-                state.faults[index].fault.clone()
-            });
-            (fault, state.cuts)
-        };
-        shared.changed.notify_all();
+        if shared.wait_while(shared.lock(), LONG, |state| state.partitioned).stopping {
+            break;
+        }
+        let (fault, cuts) = shared.begin(&request);
         let goes_on = match fault {
             Some(fault) => go_wrong(&mut wire, &request, &fault, shared, cuts)?,
             None if request.query.contains_key("watch") => watch(&mut wire, &request, shared, cuts)?,
@@ -291,7 +333,7 @@ fn serve(socket: TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-fn handle(request: &Request, store: &mut ApiStore) -> (u16, Value) {
+pub(super) fn handle(request: &Request, store: &mut ApiStore) -> (u16, Value) {
     let body = || serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     match request.method.as_str() {
         "GET" => store.get(&request.path, &request.query),
@@ -305,11 +347,10 @@ fn handle(request: &Request, store: &mut ApiStore) -> (u16, Value) {
 
 /// Tells changes until the connection, the watch's time or the server ends; whether the connection goes on.
 fn watch(wire: &mut Wire, request: &Request, shared: &Shared, cuts: u64) -> io::Result<bool> {
-    let selector = request.query.get("fieldSelector").cloned().unwrap_or_default();
     let mut from: u64 = request.query.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
     wire.begin_chunks()?;
     loop {
-        let mut lines = String::new();
+        let mut lines;
         {
             let idle = |state: &State| {
                 state.partitioned
@@ -319,21 +360,20 @@ fn watch(wire: &mut Wire, request: &Request, shared: &Shared, cuts: u64) -> io::
             if state.stopping || state.cuts != cuts {
                 return Ok(false);
             }
-            if from < state.store.compacted {
-                let (_, status) = failure(410, "Expired", "too old resource version");
-                lines = format!("{}\n", json!({"type": "ERROR", "object": status}));
-                from = u64::MAX;
-            } else {
-                for change in state.store.history.iter().filter(|change| change.version > from) {
-                    if belongs(&change.path, &request.path) && selected(&change.object, &selector) {
-                        lines.push_str(&format!("{}\n", json!({"type": change.kind, "object": change.object})));
-                    }
+            match state.store.news(request, Some(from)) {
+                None => {
+                    let (_, status) = failure(410, "Expired", "too old resource version");
+                    lines = format!("{}\n", json!({"type": "ERROR", "object": status}));
+                    from = u64::MAX;
                 }
-                from = state.store.version;
-                if lines.is_empty() {
-                    let metadata = json!({"resourceVersion": from.to_string()});
-                    lines = format!("{}\n", json!({"type": "BOOKMARK", "object": {"metadata": metadata}}));
+                Some(news) => {
+                    lines = news;
+                    from = state.store.version;
                 }
+            }
+            if lines.is_empty() {
+                let metadata = json!({"resourceVersion": from.to_string()});
+                lines = format!("{}\n", json!({"type": "BOOKMARK", "object": {"metadata": metadata}}));
             }
         }
         wire.chunk(lines.as_bytes())?;

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::api_wire::Request;
+
 /// Kinds by their plural, as far as tests need them.
 const KINDS: &[(&str, &str, &str)] = &[
     ("pods", "Pod", "v1"),
@@ -130,6 +132,22 @@ impl ApiStore {
         self.version += 1;
         self.compacted = self.version;
         self.history.clear();
+    }
+
+    /// The lines of a watch since a version, or of what there is now; `None` if that is forgotten.
+    pub(crate) fn news(&self, request: &Request, from: Option<u64>) -> Option<String> {
+        if from.is_some_and(|from| from < self.compacted) {
+            return None;
+        }
+        let selector = request.query.get("fieldSelector").map_or("", String::as_str);
+        let is_meant = |path: &str, object: &Value| belongs(path, &request.path) && selected(object, selector);
+        let line = |kind: &str, object: &Value| format!("{}\n", json!({"type": kind, "object": object}));
+        let Some(from) = from else {
+            let there = self.objects.iter().filter(|(path, object)| is_meant(path, object));
+            return Some(there.map(|(_, object)| line("ADDED", object)).collect());
+        };
+        let new = self.history.iter().filter(|change| change.version > from && is_meant(&change.path, &change.object));
+        Some(new.map(|change| line(change.kind, &change.object)).collect())
     }
 
     /// GET of an object or a list.

@@ -76,6 +76,13 @@ impl Authority {
     }
 }
 
+/// The same settings for a server that speaks HTTP/2 as well.
+pub(crate) fn with_streams(config: &ServerConfig) -> Arc<ServerConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
 /// The DER of a certificate in PEM form.
 pub(crate) fn certificate(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate")

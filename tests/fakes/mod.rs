@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod api_store;
+mod api_streams;
 pub(crate) mod api_tls;
 pub(crate) mod api_wire;
 pub(crate) mod cri;

@@ -113,6 +113,8 @@ struct CertsActor {
 enum CertsError {
     #[error(transparent)]
     Api(#[from] ApiError),
+    #[error("the agent ends")]
+    Ends,
     #[error("{0}")]
     Other(String),
     #[error("{0}")]
@@ -244,7 +246,7 @@ impl CertsActor {
             let next = Backoff::after_failure(looks, &LOOKS, clock::moment());
             looks = Some(next);
             if stop.wait(next.delay) {
-                return Err(CertsError::Other("the agent ends".to_owned()));
+                return Err(CertsError::Ends);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The thread `objects`: keeps up with what is mounted, and tells the sync loop what to look at again.
 //!
-//! Owns the connection with the watches. It asks nothing that a worker waits for, so that a server that
+//! Owns the connections with the watches. It asks nothing that a worker waits for, so that a server that
 //! hangs costs nothing but news.
 
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use super::cache::TTL;
-use super::watches::{News, Watches};
+use super::watches::{EVERYTHING, News, Watches};
 use super::{Shared, Strategy};
 use crate::api::PodUid;
 use crate::api::moment::Moment;
+use crate::kube::streams::NO_STREAMS_FOR;
 use crate::msg::Refresh;
 use crate::util::backoff::{Backoff, BackoffPolicy};
 use crate::util::clock;
@@ -23,8 +24,6 @@ use crate::volumes::objects::ObjectKey;
 const PATIENCE: BackoffPolicy = BackoffPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(30) };
 /// Time for one answer where objects are asked for one after the other.
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// How long a server that speaks no HTTP/2 is taken for such.
-const NO_STREAMS_FOR: Duration = Duration::from_secs(3600);
 
 /// How changes are heard of now.
 enum Ear {
@@ -83,7 +82,7 @@ impl Keeper {
             self.sleep(next_token);
             return true;
         }
-        // The server takes so many streams of one connection; what has none is asked for now and then.
+        // The server takes so many streams on each connection; what has none is asked for now and then.
         let is_full = matches!(&self.ear, Ear::Watching(watches) if watches.is_full());
         let next_look = self.shared.cache().next_look().map(|(at, _)| at).filter(|_| is_full);
         if next_look.is_some_and(|at| at <= now) {
@@ -126,7 +125,7 @@ impl Keeper {
     }
 
     fn connect(&mut self, now: Moment) {
-        match self.shared.client.streams() {
+        match self.shared.client.streams(EVERYTHING, &self.shared.stop) {
             Ok(Some(streams)) => self.ear = Ear::Watching(Box::new(Watches::new(streams))),
             Ok(None) => {
                 log::info!("the API server speaks no HTTP/2: mounted objects are asked for every {TTL:?}");

@@ -2,10 +2,10 @@
 //!
 //! Pod workers ask on their own threads ([`Objects`] is the [`ObjectSource`] of a node with an API
 //! server), so that a slow answer holds up one pod. The thread `objects` keeps up with what is mounted:
-//! by one HTTP/2 connection with a watch for each object (an API server takes 100 by default), and by asking
-//! for one after the other for those above that, and where server or configuration do not have it so. It tells the sync loop which pods' volumes show
-//! something new, and when tokens grow old. With nothing mounted and no token due it sleeps. No value of
-//! an object is ever logged.
+//! by a watch for each object on a few HTTP/2 connections (an API server takes 100 or 250 on each), and by asking
+//! for one after the other for those beyond that, and where server or configuration do not have it so. It tells the
+//! sync loop which pods' volumes show something new, and when tokens grow old. With nothing mounted and no token due
+//! it sleeps. No value of an object is ever logged.
 
 mod cache;
 mod keeper;
@@ -32,6 +32,9 @@ use crate::volumes::objects::{ObjectData, ObjectError, ObjectKey, ObjectKind, Pu
 
 use cache::{Cache, Known, Say};
 use tokens::Tokens;
+
+/// Requests at once, however many pods start.
+const CALLS: usize = 2;
 
 /// How changes are found out (`configMapAndSecretChangeDetectionStrategy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +135,7 @@ impl ObjectsHandle {
     /// The kernel has no thread or descriptor left.
     pub fn start(client: &ApiClient, strategy: Strategy, to_loop: Sender<Refresh>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            client: client.separate(),
+            client: client.separate_for(CALLS),
             strategy,
             cache: Mutex::new(Cache::new(strategy)),
             got: Condvar::new(),

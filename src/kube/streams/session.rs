@@ -3,9 +3,11 @@
 //! of bounded length.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::hpack::{self, Head};
 use super::{StreamEnd, StreamEvent};
+use crate::kube::error::Status;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Largest frame, which the standard gives and nothing raises.
@@ -14,6 +16,8 @@ const MAX_FRAME: usize = 16 * 1024;
 const MAX_HEAD: usize = 64 * 1024;
 /// Longest line: an object has 1.5 MiB at most, and base64 and quotes make it longer.
 const MAX_LINE: usize = 8 << 20;
+/// Longest explanation of a refusal that is kept.
+const MAX_STATUS: usize = 64 * 1024;
 /// How much a stream may send before it is told to go on, and the connection with all its streams.
 const STREAM_WINDOW: u32 = 1 << 20;
 const WINDOW: u32 = 8 << 20;
@@ -49,11 +53,22 @@ mod flag {
 /// Error code of a stream that nobody wants any more.
 const CANCEL: u32 = 8;
 
+/// What a stream's answer is like.
+#[derive(Debug, Default)]
+enum Answer {
+    /// Not known yet.
+    #[default]
+    Awaited,
+    /// It says yes, and lines follow.
+    Yes,
+    /// It says no, and why follows.
+    No { status: u16, retry_after: Option<Duration> },
+}
+
 #[derive(Debug, Default)]
 struct Stream {
-    /// The answer says yes, and its body follows.
-    is_open: bool,
-    /// The line at hand.
+    answer: Answer,
+    /// The line at hand, or what was said of a refusal so far.
     line: Vec<u8>,
     /// Bytes taken that the peer was not yet told of.
     owed: u32,
@@ -77,6 +92,8 @@ pub(super) struct Session {
     most: u32,
     pieces: Option<Pieces>,
     owed: u32,
+    /// The peer takes no more streams; those that there are go on.
+    pub(super) is_leaving: bool,
     /// A question that was not answered yet.
     pub(super) pinged: bool,
 }
@@ -92,6 +109,7 @@ impl Session {
             most: FIRST_STREAMS,
             pieces: None,
             owed: 0,
+            is_leaving: false,
             pinged: false,
         };
         let mut settings = Vec::new();
@@ -112,7 +130,7 @@ impl Session {
 
     /// Whether another stream may be opened.
     pub(super) fn has_room(&self) -> bool {
-        (self.streams.len() as u64) < u64::from(self.most) && self.next_id < (1 << 31)
+        !self.is_leaving && (self.streams.len() as u64) < u64::from(self.most) && self.next_id < (1 << 31)
     }
 
     /// Asks for something by GET; its answer comes as events of this number.
@@ -201,8 +219,9 @@ impl Session {
                 self.take_head(pieces, flags, events)
             }
             kind::RST_STREAM => {
-                if self.streams.remove(&id).is_some() {
-                    events.push(StreamEvent::Ended(id, StreamEnd::Broken));
+                if let Some(stream) = self.streams.remove(&id) {
+                    let end = if matches!(stream.answer, Answer::No { .. }) { stream.end() } else { StreamEnd::Broken };
+                    events.push(StreamEvent::Ended(id, end));
                 }
                 Ok(())
             }
@@ -225,7 +244,7 @@ impl Session {
                 self.pinged = false;
                 Ok(())
             }
-            kind::GOAWAY => Err("it says goodbye".to_owned()),
+            kind::GOAWAY => self.take_goodbye(payload, events),
             kind::PUSH_PROMISE => Err("it pushes what nobody asked for".to_owned()),
             // Acknowledged settings, room to send more than requests, priorities, and what is not known yet.
             _ => Ok(()),
@@ -248,20 +267,13 @@ impl Session {
             // News that an answer is on its way.
             Some(100..=199) => {}
             Some(200) => {
-                stream.is_open = true;
+                stream.answer = Answer::Yes;
                 events.push(StreamEvent::Began(id));
             }
             // Trailers have no status.
-            None if stream.is_open => {}
+            None if !matches!(stream.answer, Answer::Awaited) => {}
             status => {
-                let status = status.unwrap_or(0);
-                self.streams.remove(&id);
-                if !pieces.ends {
-                    self.frame(kind::RST_STREAM, 0, id, &CANCEL.to_be_bytes());
-                }
-                let end = StreamEnd::Refused { status, retry_after: answer.retry_after };
-                events.push(StreamEvent::Ended(id, end));
-                return Ok(());
+                stream.answer = Answer::No { status: status.unwrap_or(0), retry_after: answer.retry_after };
             }
         }
         if pieces.ends {
@@ -270,9 +282,23 @@ impl Session {
         Ok(())
     }
 
+    /// The peer goes: streams that it did not begin end here, the others in their own time.
+    fn take_goodbye(&mut self, payload: &[u8], events: &mut Vec<StreamEvent>) -> Result<(), String> {
+        let word = |at: usize| Some(u32::from_be_bytes(payload.get(at..at + 4)?.try_into().ok()?));
+        let (last, code) = word(0).zip(word(4)).ok_or("a frame is too short")?;
+        if code != 0 {
+            return Err(format!("it ends the connection with error {code}"));
+        }
+        self.is_leaving = true;
+        for (id, _) in self.streams.split_off(&(last & 0x7fff_ffff).saturating_add(1)) {
+            events.push(StreamEvent::Ended(id, StreamEnd::Broken));
+        }
+        Ok(())
+    }
+
     fn done(&mut self, id: u32, events: &mut Vec<StreamEvent>) {
-        if self.streams.remove(&id).is_some() {
-            events.push(StreamEvent::Ended(id, StreamEnd::Done));
+        if let Some(stream) = self.streams.remove(&id) {
+            events.push(StreamEvent::Ended(id, stream.end()));
         }
     }
 
@@ -286,6 +312,18 @@ impl Session {
         }
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let mut data = unpad(flags, payload)?;
+        let ends = flags & flag::END_STREAM != 0;
+        if matches!(stream.answer, Answer::No { .. }) {
+            let room = MAX_STATUS.saturating_sub(stream.line.len());
+            stream.line.extend(data.iter().take(room));
+            if ends || data.len() >= room {
+                if !ends {
+                    self.frame(kind::RST_STREAM, 0, id, &CANCEL.to_be_bytes());
+                }
+                self.done(id, events);
+            }
+            return Ok(());
+        }
         while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
             let mut line = std::mem::take(&mut stream.line);
             line.extend(&data[..end]);
@@ -299,7 +337,6 @@ impl Session {
             return Err("it sends an object that is too large".to_owned());
         }
         stream.owed += length;
-        let ends = flags & flag::END_STREAM != 0;
         if stream.owed >= STREAM_WINDOW / 2 && !ends {
             let owed = std::mem::take(&mut stream.owed);
             self.frame(kind::WINDOW_UPDATE, 0, id, &owed.to_be_bytes());
@@ -308,6 +345,18 @@ impl Session {
             self.done(id, events);
         }
         Ok(())
+    }
+}
+
+impl Stream {
+    /// How it ended, if it ended as it should.
+    fn end(self) -> StreamEnd {
+        match self.answer {
+            Answer::No { status, retry_after } => {
+                StreamEnd::Refused(Box::new(Status::read(status, retry_after, &self.line)))
+            }
+            Answer::Awaited | Answer::Yes => StreamEnd::Done,
+        }
     }
 }
 

@@ -29,6 +29,9 @@ fn told(events: &[StreamEvent]) -> Vec<String> {
     let tell = |event: &StreamEvent| match event {
         StreamEvent::Began(id) => format!("{id} began"),
         StreamEvent::Line(id, line) => format!("{id} {}", String::from_utf8_lossy(line)),
+        StreamEvent::Ended(id, StreamEnd::Refused(status)) => {
+            format!("{id} {} {} {:?}", status.code, status.message, status.retry_after)
+        }
         StreamEvent::Ended(id, end) => format!("{id} {end:?}"),
     };
     events.iter().map(tell).collect()
@@ -84,15 +87,43 @@ fn lines_come_out_whole_however_they_are_cut() {
 #[test]
 fn an_answer_that_says_no_ends_its_stream_alone() {
     let mut session = Session::new();
-    let (one, two) = (open(&mut session), open(&mut session));
+    let [one, two, three, four] = std::array::from_fn(|_| open(&mut session));
     session.output();
     let no = [vec![0x08, 3], b"403".to_vec()].concat();
     let later = [vec![0x08, 3], b"429".to_vec(), vec![0x0f, 38, 1, b'5']].concat();
-    let input = [frame(1, 4, one, &no), frame(0, 1, one, b"{}"), frame(1, 5, two, &later)].concat();
-    let events = session.take(&input).expect("a good peer");
-    let expect = ["1 Refused { status: 403, retry_after: None }", "3 Refused { status: 429, retry_after: Some(5s) }"];
+    let input = [
+        frame(1, 4, one, &no),
+        frame(0, 0, one, br#"{"kind": "Status", "#),
+        frame(0, 1, one, b"\"message\":\n\"keep out\"}"),
+        frame(1, 5, two, &later),
+        frame(1, 4, three, &no),
+        frame(3, 0, three, &[0; 4]),
+        frame(1, 4, four, &no),
+    ]
+    .concat();
+    let mut events = session.take(&input).expect("a good peer");
+    for _ in 0..MAX_STATUS.div_ceil(MAX_FRAME) {
+        events.extend(session.take(&frame(0, 0, four, &vec![b' '; MAX_FRAME])).expect("a good peer"));
+    }
+    let expect = [
+        "1 403 keep out None",
+        "3 429 no explanation Some(5s)",
+        "5 403 no explanation None",
+        "7 403 no explanation None",
+    ];
     assert_eq!(told(&events), expect);
-    assert_eq!(sent(&mut session), ["3 0 1 4"]);
+    assert_eq!(sent(&mut session), ["3 0 7 4"], "nobody listens to a refusal without end");
+}
+
+#[test]
+fn a_peer_that_leaves_ends_what_it_has_begun() {
+    let mut session = Session::new();
+    let (one, two) = (open(&mut session), open(&mut session));
+    let goodbye = [1_u32, 0].map(u32::to_be_bytes).concat();
+    let input = [frame(1, 4, one, &[0x88]), frame(7, 0, 0, &goodbye), frame(0, 1, one, b"x\n")].concat();
+    let events = session.take(&input).expect("a good peer");
+    assert_eq!(told(&events), [format!("{one} began"), format!("{two} Broken"), "1 x".to_owned(), "1 Done".to_owned()]);
+    assert!(session.is_leaving && !session.has_room());
 }
 
 #[test]
@@ -119,7 +150,8 @@ fn a_bad_peer_is_left() {
         open(&mut session);
         assert_eq!(session.take(&input).map(|events| told(&events)), Err(expect.to_owned()));
     };
-    check(frame(7, 0, 0, &[0; 8]), "it says goodbye");
+    check(frame(7, 0, 0, &[0, 0, 0, 0, 0, 0, 0, 11]), "it ends the connection with error 11");
+    check(frame(7, 0, 0, &[0; 7]), "a frame is too short");
     check(vec![0, 0x40, 1, 0, 0, 0, 0, 0, 1], "it sends frames that are too large");
     check(frame(5, 4, 1, &[0; 4]), "it pushes what nobody asked for");
     check(frame(9, 4, 1, &[0x88]), "a head without a begin");
