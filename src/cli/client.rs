@@ -6,6 +6,7 @@
 use super::{complain, help, print};
 use crate::server::local::DEFAULT_PATH;
 use crate::server::wire::{Answer, Failure, FailureKind, NodeDetails, PodDetails, Request};
+use crate::util::json;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -199,7 +200,7 @@ impl Answers {
         if line.last() != Some(&b'\n') {
             return Err(Refusal { code: NO_AGENT, kind: None, message: "the agent broke its answer off".to_owned() });
         }
-        match serde_json::from_slice(&line) {
+        match json::from_slice(&line) {
             Ok(Answer::Error(failure)) => Err(failure.into()),
             Ok(answer) => Ok(answer),
             Err(error) => Err(Refusal::failed(format!(

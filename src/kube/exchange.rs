@@ -17,6 +17,7 @@ use super::error::ApiError;
 use super::kubeconfig::Access;
 use super::paths;
 use crate::util::cancel::{Cancel, Registration};
+use crate::util::json::{self, Mistake};
 
 /// What bounds a request.
 pub(super) enum Timeouts {
@@ -158,25 +159,29 @@ pub(super) fn read_body(response: &mut Response<Body>, max: u64) -> Result<Vec<u
 
 /// JSON to an object; a mistake is named with its path.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    // The path costs a second pass, which only a mistake has to pay.
-    serde_json::from_slice(bytes).or_else(|_| {
-        let reader = &mut serde_json::Deserializer::from_slice(bytes);
-        serde_path_to_error::deserialize(reader).map_err(|error| {
-            let path = error.path().to_string();
-            format!("{path}: {}", without_values(error.inner()))
-        })
-    })
+    json::from_slice(bytes).map_err(|mistake| told(&mistake))
+}
+
+/// What is wrong with an object, without a word of it: a value may be a secret.
+pub(super) fn told(mistake: &Mistake) -> String {
+    match mistake {
+        Mistake::Syntax(error) => without_values(error),
+        Mistake::Field { path, error } => format!("{path}: {}", without_values(error)),
+    }
 }
 
 /// What is wrong with a JSON text, without a word of it: a value may be a secret.
 pub(super) fn without_values(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let place = format!("line {} column {}", error.line(), error.column());
+    let place = match error.line() {
+        0 => String::new(),
+        line => format!(" at line {line} column {}", error.column()),
+    };
     match error.classify() {
         serde_json::error::Category::Data if text.starts_with("missing field") => text,
-        serde_json::error::Category::Data => format!("a value of the wrong type at {place}"),
+        serde_json::error::Category::Data => format!("a value of the wrong type{place}"),
         serde_json::error::Category::Eof => "the JSON ends too early".to_owned(),
-        serde_json::error::Category::Syntax => format!("not JSON at {place}"),
+        serde_json::error::Category::Syntax => format!("not JSON{place}"),
         serde_json::error::Category::Io => text,
     }
 }

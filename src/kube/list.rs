@@ -6,16 +6,17 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::{self, BufReader, Read};
-use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 use super::client::{ApiClient, Call, MAX_OBJECT, Method};
 use super::error::ApiError;
-use super::exchange::{Failure, Timeouts, without_values};
+use super::exchange::{Failure, Timeouts, told, without_values};
 use crate::util::cancel::Cancel;
+use crate::util::json;
 
 /// Objects a page.
 const PAGE: &str = "500";
@@ -207,10 +208,8 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for Items<'_, T> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         loop {
             self.budget.object.set(MAX_OBJECT);
-            match seq.next_element_seed(PhantomData::<T>)? {
-                Some(item) => self.items.push(item),
-                None => return Ok(()),
-            }
+            let Some(item) = seq.next_element::<Value>()? else { return Ok(()) };
+            self.items.push(json::from_value(&item).map_err(|mistake| serde::de::Error::custom(told(&mistake)))?);
         }
     }
 }

@@ -212,8 +212,9 @@ fn send(stream: &UnixStream, answers: impl IntoIterator<Item = Result<Answer, Fa
 }
 
 fn write_line(out: &mut impl Write, answer: &Answer) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, answer)?;
-    out.write_all(b"\n")
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    out.write_all(&line)
 }
 
 fn exec_sync(stream: &UnixStream, tools: &LocalTools, exec: &Exec, stop: &Cancel) -> io::Result<()> {

@@ -6,6 +6,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::api::record::{PodRecord, RECORD_VERSION};
+use crate::util::json;
 
 /// First word of every record file.
 const MAGIC: &str = "ferrolet-record";
@@ -93,12 +94,14 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(PodRecord, Checksum), FormatError>
     struct Versioned {
         version: u32,
     }
-    let unreadable = |err: serde_json::Error| FormatError::Unreadable(err.to_string());
-    let versioned: Versioned = serde_json::from_slice(body).map_err(unreadable)?;
+    let unreadable = FormatError::Unreadable;
+    let value: serde_json::Value = serde_json::from_slice(body).map_err(|error| unreadable(error.to_string()))?;
+    let versioned: Versioned = json::from_value(&value).map_err(|mistake| unreadable(mistake.to_string()))?;
     if versioned.version > RECORD_VERSION {
         return Err(FormatError::Newer { found: versioned.version, known: RECORD_VERSION });
     }
-    Ok((serde_json::from_slice(body).map_err(unreadable)?, checksum))
+    let record = json::from_value(&value).map_err(|mistake| unreadable(mistake.to_string()))?;
+    Ok((record, checksum))
 }
 
 /// Lower-case hexadecimal digits.

@@ -7,6 +7,7 @@ pub mod fs;
 pub mod heap;
 pub mod heartbeat;
 pub mod jitter;
+pub mod json;
 pub mod logging;
 pub mod poll;
 pub mod process;

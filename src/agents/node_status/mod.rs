@@ -32,6 +32,7 @@ use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
 use crate::util::jitter::chance;
+use crate::util::json;
 use crate::util::thread::{OwnerThread, StackSize};
 
 /// How long the first report waits for the runtime and for the first look at its containers.
@@ -339,7 +340,7 @@ impl Actor {
 
     fn ask(&self, call: &Call) -> Result<Node, ApiError> {
         let answer = self.parts.api.call(call)?;
-        serde_json::from_slice(&answer.body).map_err(|error| ApiError::Decode {
+        json::from_slice(&answer.body).map_err(|error| ApiError::Decode {
             method: call.method.as_str(),
             path: call.path.clone(),
             message: error.to_string(),

@@ -25,6 +25,7 @@ use crate::kube::{ApiClient, ApiError, Call, Method, paths};
 use crate::msg::Refresh;
 use crate::util::cancel::Cancel;
 use crate::util::clock;
+use crate::util::json;
 use crate::util::poll::Bell;
 use crate::util::thread::{OwnerThread, StackSize};
 use crate::volumes::ObjectSource;
@@ -101,10 +102,10 @@ impl Shared {
 }
 
 /// Reads an object. What is wrong with it is not told: the text of such an error holds parts of it.
-fn decode(kind: ObjectKind, json: &[u8]) -> Option<ObjectData> {
+fn decode(kind: ObjectKind, text: &[u8]) -> Option<ObjectData> {
     match kind {
-        ObjectKind::ConfigMap => serde_json::from_slice::<ConfigMap>(json).ok().map(ObjectData::from),
-        ObjectKind::Secret => serde_json::from_slice::<Secret>(json).ok().map(ObjectData::from),
+        ObjectKind::ConfigMap => json::from_slice::<ConfigMap>(text).ok().map(ObjectData::from),
+        ObjectKind::Secret => json::from_slice::<Secret>(text).ok().map(ObjectData::from),
     }
 }
 

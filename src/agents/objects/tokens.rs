@@ -15,6 +15,7 @@ use crate::api::moment::Moment;
 use crate::kube::{ApiClient, Call, Method, paths};
 use crate::util::clock;
 use crate::util::jitter::up_to;
+use crate::util::json;
 use crate::volumes::objects::{Token, TokenWanted};
 
 /// No token is used longer, however long it would be good.
@@ -142,7 +143,7 @@ fn request(client: &ApiClient, wanted: &TokenWanted, limit: Duration) -> Result<
     let answer = client.call(&call).map_err(|e| e.to_string())?;
     // The parser's words may hold a piece of the token.
     let answer: TokenRequest =
-        serde_json::from_slice(&answer.body).map_err(|_| "the API server's answer is no TokenRequest".to_owned())?;
+        json::from_slice(&answer.body).map_err(|_| "the API server's answer is no TokenRequest".to_owned())?;
     let token = answer.status.and_then(|status| status.token).filter(|token| !token.is_empty());
     let token = token.ok_or("the API server's answer holds no token")?;
     // The server may give another lifetime than was asked for.

@@ -4,11 +4,11 @@
 //! limits, so that no manifest can cost more than it is worth. It neither fills in defaults nor
 //! judges a pod: see `core::defaults` and `core::validate`.
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::v1::Pod;
 use crate::config::yaml::{Limits, YamlError, yaml_to_json};
+use crate::util::json::{self, Mistake};
 
 /// What a manifest file may cost: 4 MiB, which is far above the 1.5 MiB of an object in the API.
 pub const FILE_LIMITS: Limits = Limits { max_bytes: 4 << 20, max_depth: 64, max_nodes: 200_000 };
@@ -221,35 +221,23 @@ fn read_pod(mut value: Value, prefix: &str, warnings: &mut Vec<String>) -> Resul
         (_, "" | ".") => prefix.to_owned(),
         _ => format!("{prefix}.{path}"),
     };
-    let mut track = serde_path_to_error::Track::new();
-    let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
-    let mut unknown = |path: serde_ignored::Path<'_>| {
-        warn(warnings, || format!("{}: unknown field, read over", at(path_text(&path))));
-    };
-    let result = Pod::deserialize(serde_ignored::Deserializer::new(deserializer, &mut unknown));
-    result.map_err(|error| {
-        let mut message = error.to_string();
+    let pod: Pod = json::from_value(&value).map_err(|mistake| {
+        let (path, mut message) = match mistake {
+            Mistake::Syntax(error) => (".".to_owned(), error.to_string()),
+            Mistake::Field { path, error } => (path, error.to_string()),
+        };
         let is_scalar =
             ["integer", "floating point", "boolean"].iter().any(|kind| message.contains(&format!("type: {kind}")));
         if is_scalar && message.ends_with("expected a string") {
             message.push_str(": put it in quotes");
         }
-        DecodeError::Field { path: at(track.path().to_string()), message }
-    })
-}
-
-/// `spec.containers[0].image`, without the marks that options leave.
-fn path_text(path: &serde_ignored::Path<'_>) -> String {
-    use serde_ignored::Path;
-    match path {
-        Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}[{index}]", path_text(parent)),
-        Path::Map { parent, key } => match path_text(parent) {
-            above if above.is_empty() => key.clone(),
-            above => format!("{above}.{key}"),
-        },
-        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => path_text(parent),
+        DecodeError::Field { path: at(path), message }
+    })?;
+    let kept = serde_json::to_value(&pod).unwrap_or_default();
+    for path in json::unknown_fields(&value, &kept) {
+        warn(warnings, || format!("{}: unknown field, read over", at(path)));
     }
+    Ok(pod)
 }
 
 /// Turns numbers into text wherever a spec has a quantity: the API takes `cpu: 1` as well as

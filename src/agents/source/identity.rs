@@ -46,22 +46,9 @@ pub fn uid(pod: &Pod, origin: &Origin<'_>) -> Result<String, String> {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    // The types write their fields in a fixed order and their maps sorted. Writing to a hash
-    // cannot fail, and a pod that came out of JSON goes into it.
-    let _cannot_fail = serde_json::to_writer(&mut HashWriter(&mut hash), pod);
+    // The types write their fields in a fixed order and their maps sorted. A pod that came out of JSON goes into it.
+    hash.update(serde_json::to_vec(pod).unwrap_or_default());
     Ok(hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-struct HashWriter<'a>(&'a mut Sha256);
-
-impl std::io::Write for HashWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 fn is_safe(uid: &str) -> bool {

@@ -20,6 +20,7 @@ use crate::core::backoff::CrashBackoff;
 use crate::core::plan::{self, ContainerMemory};
 use crate::core::status::{self, RestartAll};
 use crate::msg::Reason;
+use crate::util::json;
 
 impl Node {
     /// Sends the pod's record to the store if it differs from what is there.
@@ -244,13 +245,13 @@ fn pod_from_marks(uid: &PodUid, seen: &RuntimePod) -> Pod {
         grace = grace.or(marks.grace_seconds);
         pod.metadata.deletion_grace_period_seconds =
             pod.metadata.deletion_grace_period_seconds.or(marks.deletion_grace_seconds);
-        let lifecycle = serde_json::from_str(&marks.pre_stop)
+        let lifecycle = json::from_slice(marks.pre_stop.as_bytes())
             .ok()
             .map(|pre_stop| crate::api::v1::Lifecycle { pre_stop: Some(pre_stop), ..Default::default() });
         containers.entry(&container.name).or_insert_with(|| Container {
             name: container.name.clone(),
             image: Some(container.image.clone()),
-            ports: serde_json::from_str(&marks.ports).ok(),
+            ports: json::from_slice(marks.ports.as_bytes()).ok(),
             lifecycle,
             ..Container::default()
         });

@@ -25,6 +25,7 @@ use crate::api::v1::{Container, LifecycleHandler, Pod};
 use crate::core::backoff::{BackoffLimits, CrashBackoff};
 use crate::core::status::RestartAll;
 use crate::msg::{OnFailure, PlannedStep, Reason, Step, StopContainer, StopReason};
+use crate::util::json;
 
 pub use active::plan_active;
 pub use ending::{at_rest, plan_ending, plan_forget};
@@ -160,7 +161,7 @@ pub fn newest<'a>(
 fn pre_stop(spec: Option<&Container>, container: &RuntimeContainer) -> Option<LifecycleHandler> {
     match spec {
         Some(spec) => spec.lifecycle.as_ref().and_then(|l| l.pre_stop.clone()),
-        None => serde_json::from_str(&container.marks.pre_stop).ok(),
+        None => json::from_slice(container.marks.pre_stop.as_bytes()).ok(),
     }
 }
 
