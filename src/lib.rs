@@ -14,6 +14,7 @@ pub mod config;
 pub mod cri;
 pub mod host;
 pub mod kube;
+pub mod probe;
 pub mod store;
 pub mod volumes;
 

@@ -350,6 +350,15 @@ pub struct ProbeVerdict {
     pub success: bool,
 }
 
+/// What the prober sends.
+#[derive(Debug)]
+pub enum FromProber {
+    /// A probe changed its mind.
+    Verdict(ProbeVerdict),
+    /// News for people.
+    Event(PodEvent),
+}
+
 /// Which probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
@@ -359,6 +368,17 @@ pub enum ProbeKind {
     Liveness,
     /// Takes it out of service.
     Readiness,
+}
+
+impl ProbeKind {
+    /// As events say it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Startup => "Startup",
+            Self::Liveness => "Liveness",
+            Self::Readiness => "Readiness",
+        }
+    }
 }
 
 /// Where a pod is in its life, as far as others have to know: decisions are made on this, not on words.

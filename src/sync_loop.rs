@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, at, never, select};
 use crate::api::PodUid;
 use crate::core::node::{Effect, Input, Node};
 use crate::msg::{
-    FromPleg, FromWorker, NodeMarks, NodeView, PlegCommand, PodWork, ProbeVerdict, Refresh, SourceUpdate, ToStore,
+    FromPleg, FromProber, FromWorker, NodeMarks, NodeView, PlegCommand, PodWork, Refresh, SourceUpdate, ToStore,
     ToldEvent,
 };
 use crate::util::clock;
@@ -33,7 +33,7 @@ enum Event {
     Source(SourceUpdate),
     Pleg(FromPleg),
     Worker(FromWorker),
-    Verdict(ProbeVerdict),
+    Prober(FromProber),
     Refresh(Refresh),
     Leftovers(Vec<PodUid>),
     Marks(NodeMarks),
@@ -56,7 +56,7 @@ pub struct Inbox {
     /// Pod workers.
     pub workers: Receiver<FromWorker>,
     /// Probes.
-    pub verdicts: Receiver<ProbeVerdict>,
+    pub prober: Receiver<FromProber>,
     /// Pods whose volumes show something that changed.
     pub refreshes: Receiver<Refresh>,
     /// Pods with folders, logs or cgroups on this machine.
@@ -225,9 +225,9 @@ impl SyncLoop {
                     Ok(message) => return Event::Worker(message),
                     Err(_) => inbox.workers = never(),
                 },
-                recv(inbox.verdicts) -> got => match got {
-                    Ok(verdict) => return Event::Verdict(verdict),
-                    Err(_) => inbox.verdicts = never(),
+                recv(inbox.prober) -> got => match got {
+                    Ok(message) => return Event::Prober(message),
+                    Err(_) => inbox.prober = never(),
                 },
                 recv(inbox.refreshes) -> got => match got {
                     Ok(refresh) => return Event::Refresh(refresh),
@@ -274,7 +274,8 @@ impl SyncLoop {
             Event::Pleg(FromPleg::Runtime(health)) => Input::Runtime(health),
             Event::Worker(FromWorker::Report(report)) => Input::Report(report),
             Event::Worker(FromWorker::Event(event)) => Input::Event(event),
-            Event::Verdict(verdict) => Input::Verdict(verdict),
+            Event::Prober(FromProber::Verdict(verdict)) => Input::Verdict(verdict),
+            Event::Prober(FromProber::Event(event)) => Input::Event(event),
             Event::Refresh(refresh) => Input::Refresh(refresh),
             Event::Leftovers(uids) => Input::Leftovers(uids),
             Event::Marks(marks) => Input::Marks(marks),
@@ -316,7 +317,7 @@ impl Event {
             Self::Source(_) => "source update",
             Self::Pleg(_) => "observation",
             Self::Worker(_) => "work report",
-            Self::Verdict(_) => "probe verdict",
+            Self::Prober(_) => "message of the prober",
             Self::Refresh(_) => "change of what volumes show",
             Self::Leftovers(_) => "list of leftovers",
             Self::Marks(_) => "change of the node's marks",

@@ -163,7 +163,7 @@ fn agents_never_import_each_other() {
         expect![[r#"
             src/agents/pod_worker.rs:2: layers: agents never import each other: put what both need into msg, core or src/agents/mod.rs
             src/agents/pod_worker.rs:3: layers: agents never import each other: put what both need into msg, core or src/agents/mod.rs
-            src/agents/pod_worker.rs:5: layers: src/agents may not import `crate::server`, only agents, core, cri, kube, host, volumes, store, config, api, msg, util: move the code, or pass the value in
+            src/agents/pod_worker.rs:5: layers: src/agents may not import `crate::server`, only agents, core, cri, kube, probe, host, volumes, store, config, api, msg, util: move the code, or pass the value in
         "#]],
     );
     check_body(

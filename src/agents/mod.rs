@@ -15,6 +15,7 @@ pub mod node_status;
 pub mod objects;
 pub mod pleg;
 pub mod pod_worker;
+pub mod prober;
 pub mod source;
 pub mod status;
 pub mod store;

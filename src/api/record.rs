@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::PodUid;
 use super::runtime::UnixNanos;
 use super::v1::Pod;
+use super::{ContainerId, PodUid};
 
 /// The record's version that this agent writes.
 pub const RECORD_VERSION: u32 = 1;
@@ -62,6 +62,12 @@ pub struct ContainerRecord {
     pub last_run: LastRun,
     /// Crash back-off, if it ever restarted.
     pub crash: Option<CrashRecord>,
+    /// The instance whose startup probe passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<ContainerId>,
+    /// The instance that its readiness probe holds ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ContainerId>,
 }
 
 fn is_zero_long(millis: &u64) -> bool {

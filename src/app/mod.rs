@@ -20,6 +20,7 @@ use crate::agents::images::{PullLimits, Puller};
 use crate::agents::leftovers::{LeftoversHandle, Places};
 use crate::agents::pleg::{PlegHandle, PlegSettings};
 use crate::agents::pod_worker::{Patience, Tools, WorkerPool, WorkerPoolSettings};
+use crate::agents::prober::{Ports, ProberHandle};
 use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
 use crate::agents::source::http::{HttpSourceConfig, HttpSourceHandle};
 use crate::agents::store::StoreHandle;
@@ -33,6 +34,7 @@ use crate::host::cgroup_values::CgroupValues;
 use crate::host::mounts::MOUNT_TABLE;
 use crate::host::pod_dirs::PodDirs;
 use crate::msg::{NodeView, SourceKind, ToStore};
+use crate::probe::NetProber;
 use crate::server::health::{Check, Checks, HealthServer};
 use crate::server::local::{self, LocalServer, LocalTools};
 use crate::store::Store;
@@ -137,7 +139,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
             runtime_name: runtime.name.clone(),
             host_ips: node_ips,
             recursive_read_only: node_facts.handler("").recursive_read_only_mounts,
-            probes: Probes::NotRun,
+            probes: Probes::Run,
             admission: facts::admission(&config, &flags, &machine, &runtime, &node_name, &allocatable)?,
             admission_hook: own.admission_hook.is_some(),
         },
@@ -151,7 +153,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let (pleg_commands, pleg_asked) = bounded(64);
     let (works_sender, works) = bounded(64);
     let (worker_sender, worker_inbox) = bounded(64);
-    let (_verdict_sender, verdict_inbox) = bounded(16);
+    let (prober_sender, prober_inbox) = bounded(16);
+    let (probe_bell, probe_rung) = bounded(1);
     let (refresh_sender, refresh_inbox) = bounded(16);
     let (leftover_sender, leftover_inbox) = bounded(1);
     let (marks_sender, marks_inbox) = bounded(1);
@@ -166,7 +169,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         sources: source_inbox,
         pleg: pleg_inbox,
         workers: worker_inbox,
-        verdicts: verdict_inbox,
+        prober: prober_inbox,
         refreshes: refresh_inbox,
         leftovers: leftover_inbox,
         marks: marks_inbox,
@@ -180,7 +183,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
             ToStore::Remove(uid) => store.remove(uid),
         }
     };
-    let outbox = Outbox::new(works_sender, pleg_commands, to_store);
+    let outbox = Outbox::new(works_sender, pleg_commands, to_store).with_bell(probe_bell);
     let outbox = match &link {
         Some(link) => link.join(outbox),
         None => outbox,
@@ -233,6 +236,10 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     };
     let pleg = PlegHandle::start(client.clone(), pleg_settings, pleg_asked, pleg_sender, Arc::clone(&relisted))
         .context("start PLEG")?;
+
+    let attempts = Arc::new(Ports { runtime: client.clone(), net: NetProber::default() });
+    let prober =
+        ProberHandle::start(attempts, Arc::clone(&view), probe_rung, prober_sender).context("start the prober")?;
 
     let file_source = if config.static_pod_path.is_empty() {
         None
@@ -315,6 +322,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     drop(source_sender);
     let _told = stop_sender.send(());
     loop_thread.join();
+    drop(prober);
     drop(leftovers);
     drop(pool);
     drop(pleg);

@@ -14,6 +14,7 @@ pub mod mux;
 pub mod node;
 pub mod node_object;
 pub mod plan;
+pub mod probe;
 pub mod qos;
 pub mod spec;
 pub mod status;

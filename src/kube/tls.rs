@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::util::any_certificate::AnyCertificate;
 
 /// Sessions that are remembered for a quicker handshake; there is one server.
 const SESSIONS: usize = 2;
@@ -42,7 +43,9 @@ pub(super) fn client_config(roots: &Roots, identity: Option<&Identity>) -> Resul
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let builder = match roots {
-        Roots::Insecure => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+        Roots::Insecure => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate::new(provider)))
+        }
         Roots::System => builder.with_root_certificates(store(&super::fetch::system_roots_pem())?),
         Roots::Pem(pem) => builder.with_root_certificates(store(pem)?),
     };
@@ -93,43 +96,4 @@ pub(super) fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let name = ServerName::try_from(bare).map_err(|_| format!("{host:?} is no name that a certificate can have"))?;
     Ok(name.to_owned())
-}
-
-/// For insecure-skip-tls-verify: any certificate, but its owner must hold the key.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

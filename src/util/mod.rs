@@ -1,11 +1,13 @@
 //! Small helpers without a domain: threads, files, clocks, back-off, rates, cancellation, Go's print formats.
 
+pub mod any_certificate;
 pub mod backoff;
 pub mod cancel;
 pub mod clock;
 pub mod fs;
 pub mod heap;
 pub mod heartbeat;
+pub mod http2;
 pub mod jitter;
 pub mod json;
 pub mod logging;

@@ -6,6 +6,7 @@ use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use nix::libc::linger;
 use nix::sys::socket::{setsockopt, sockopt};
 
 /// Lets the kernel break the connection when the peer has been dead for about `after` (at least 6 s): by
@@ -24,9 +25,32 @@ pub fn notice_death(socket: &TcpStream, after: Duration) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether closing the socket breaks the connection off (a reset) instead of ending it. One that is broken off leaves
+/// nothing behind that waits for a minute.
+///
+/// # Errors
+/// The kernel refuses the option.
+pub fn break_on_close(socket: &TcpStream, breaks: bool) -> io::Result<()> {
+    Ok(setsockopt(socket, sockopt::Linger, &linger { l_onoff: breaks.into(), l_linger: 0 })?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_is_broken_off_is_reset() {
+        use std::io::Read;
+        for (breaks, expect) in [(true, Err(io::ErrorKind::ConnectionReset)), (false, Ok(0))] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+            let (mut peer, _) = listener.accept().expect("accepted");
+            break_on_close(&socket, true).expect("allowed");
+            break_on_close(&socket, breaks).expect("allowed");
+            drop(socket);
+            assert_eq!(peer.read(&mut [0]).map_err(|error| error.kind()), expect, "{breaks}");
+        }
+    }
 
     #[test]
     fn the_kernel_keeps_what_was_asked() {

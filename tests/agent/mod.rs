@@ -9,6 +9,7 @@ mod crowds;
 mod faults;
 mod lies;
 mod manifests;
+mod probes;
 mod unsupported;
 
 use std::{

@@ -149,21 +149,19 @@ fn volumes_without_a_driver_keep_their_pod_waiting_and_say_so() {
 }
 
 #[test]
-fn limits_and_probes_that_nobody_keeps_are_told_on_the_pod() {
+fn limits_that_nobody_keeps_are_told_on_the_pod() {
     let fake = FakeCri::start();
     fake.add_image("busybox");
     let place = Place::beside(&fake);
     let agent = start(&place);
     let mut pod = with_volume("greedy", json!({ "emptyDir": { "sizeLimit": "1Gi" } }));
     pod["spec"]["containers"][0]["resources"] = json!({ "limits": { "ephemeral-storage": "2Gi" } });
-    pod["spec"]["containers"][0]["livenessProbe"] = json!({ "exec": { "command": ["true"] } });
     agent.put_manifest("greedy.yaml", &pod.to_string());
     wait_running(&agent, "greedy");
     let told = [
         "NotEnforced",
         "emptyDir volume v: sizeLimit 1Gi is not enforced on disk by this version",
         "its limit of ephemeral-storage, 2Gi, is not enforced by this version",
-        "this version runs no probes (livenessProbe)",
     ];
     wait_says_all(&agent, &["describe", "greedy-node"], &told);
 }

@@ -14,11 +14,12 @@ const TABLE: &[(&str, &[&str])] = &[
     ("core", &["api", "msg", "util"]),
     ("cri", &["proto", "api", "msg", "util"]),
     ("kube", &["api", "msg", "util"]),
+    ("probe", &["api", "msg", "util"]),
     ("host", &["api", "msg", "util"]),
     ("store", &["api", "msg", "util"]),
     ("config", &["api", "msg", "util"]),
     ("volumes", &["host", "api", "msg", "util"]),
-    ("agents", &["core", "cri", "kube", "host", "volumes", "store", "config", "api", "msg", "util"]),
+    ("agents", &["core", "cri", "kube", "probe", "host", "volumes", "store", "config", "api", "msg", "util"]),
     ("server", &["core", "cri", "kube", "host", "volumes", "store", "config", "api", "msg", "util"]),
     ("sync_loop", &["core", "api", "msg", "util"]),
 ];

@@ -100,7 +100,7 @@ impl Entry {
     }
 
     /// Learns from the status that the API has of a pod which this agent does not remember: attempts
-    /// used, and how containers ended. The runtime may have forgotten what was told long ago.
+    /// used, what probes had found, and how containers ended. The runtime may have forgotten what was told long ago.
     pub(super) fn learn_told(&mut self, now: Now) {
         let Some(status) = self.pod.status.clone() else { return };
         if is_static(&self.pod) {
@@ -122,6 +122,12 @@ impl Entry {
             let memory = self.memory.entry(told.name.clone()).or_default();
             let used = u32::try_from(told.restart_count).unwrap_or(0);
             memory.next_attempt = memory.next_attempt.max(used.saturating_add(1));
+            if is_new {
+                // Who took this node over from another agent finds what its probes had found.
+                let id = told.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id.into());
+                memory.started = id.clone().filter(|_| told.started == Some(true));
+                memory.ready = id.filter(|_| told.ready);
+            }
             // Init containers run again in a new sandbox, whatever they did in the old one.
             if memory.last_run == LastRun::Never && kind == Some(ContainerKind::App) {
                 memory.last_run = last_run(told);

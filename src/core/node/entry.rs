@@ -10,7 +10,7 @@ use crate::api::pod::{ContainerKind, find_container, grace_seconds, has_filled_v
 use crate::api::record::{LastRun, PodRecord};
 use crate::api::runtime::{ContainerState, RuntimePod, UnixNanos};
 use crate::api::v1::{Pod, PodStatus};
-use crate::api::{PodName, PodUid};
+use crate::api::{ContainerId, PodName, PodUid};
 use crate::core::admit::Claim;
 use crate::core::images::ImageReason;
 use crate::core::plan::{self, ContainerMemory};
@@ -397,15 +397,26 @@ impl Entry {
     }
 
     /// What the status needs to know of each container.
-    pub(super) fn container_facts(&self, probes: Probes) -> BTreeMap<String, status::ContainerFacts> {
+    pub(super) fn container_facts(
+        &self,
+        observed: Option<&RuntimePod>,
+        probes: Probes,
+    ) -> BTreeMap<String, status::ContainerFacts> {
         let mut facts: BTreeMap<String, status::ContainerFacts> = BTreeMap::new();
         for (name, memory) in &self.memory {
             let fact = facts.entry(name.clone()).or_default();
             fact.waiting = memory.failed.as_ref().map(|(_, reason)| reason.clone());
-            fact.probed = memory.started.clone();
-            if memory.started.is_some() {
-                fact.started = Some(true);
-                fact.ready = (probes == Probes::NotRun).then_some(true);
+            let newest = observed.and_then(|observed| plan::newest(&observed.containers, name)).map(|c| &c.id);
+            let is_newest = |id: &Option<ContainerId>| id.as_ref() == newest;
+            fact.probed = newest.cloned();
+            match probes {
+                Probes::NotRun if is_newest(&memory.started) => (fact.started, fact.ready) = (Some(true), Some(true)),
+                Probes::NotRun => {}
+                Probes::Run => {
+                    let Some((_, spec)) = find_container(&self.pod, name) else { continue };
+                    fact.started = spec.startup_probe.is_some().then(|| is_newest(&memory.started));
+                    fact.ready = spec.readiness_probe.is_some().then(|| is_newest(&memory.ready));
+                }
             }
         }
         for (name, reason) in &self.waiting {

@@ -11,6 +11,7 @@ use crate::api::pod::is_static;
 use crate::api::runtime::RuntimePod;
 use crate::api::v1::Pod;
 use crate::core::mux::Change;
+use crate::core::plan;
 use crate::core::spec::CONTAINER_CONFIG_ERROR;
 use crate::msg::{
     EventType, NodeMarks, Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step,
@@ -309,14 +310,18 @@ impl Node {
         let Some(entry) = self.pods.get_mut(&verdict.uid) else { return };
         let Some(seen) = self.runtime.get(&verdict.uid) else { return };
         let Some(container) = seen.pod.containers.iter().find(|c| c.id == verdict.container) else { return };
+        // One that has a successor matters to nobody any more.
+        if plan::newest(&seen.pod.containers, &container.name).is_none_or(|newest| newest.id != container.id) {
+            return;
+        }
         let memory = entry.memory.entry(container.name.clone()).or_default();
         match (verdict.probe, verdict.success) {
             (ProbeKind::Startup, true) => memory.started = Some(verdict.container),
             (ProbeKind::Startup, false) => memory.condemned = Some((verdict.container, StopReason::Startup)),
             (ProbeKind::Liveness, false) => memory.condemned = Some((verdict.container, StopReason::Liveness)),
             (ProbeKind::Liveness, true) => memory.condemned = None,
-            // Readiness gates traffic, which needs the API server: it comes with the node of a cluster.
-            (ProbeKind::Readiness, _) => {}
+            (ProbeKind::Readiness, true) => memory.ready = Some(verdict.container),
+            (ProbeKind::Readiness, false) => memory.ready = None,
         }
         self.drive(now, &verdict.uid);
     }

@@ -39,7 +39,8 @@ use entry::Entry;
 /// means for sidecar gates and readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probes {
-    /// Nobody does: a container counts as started and ready once it runs, and is never condemned.
+    /// Nobody does (in tests of other things): a container counts as started and ready once it runs, and is never
+    /// condemned.
     NotRun,
     /// A prober does, and sends [`Input::Verdict`].
     Run,
@@ -85,7 +86,7 @@ pub enum Input {
     Runtime(RuntimeHealth),
     /// A worker ended.
     Report(WorkReport),
-    /// A worker has news for people.
+    /// A worker or the prober has news for people.
     Event(PodEvent),
     /// A probe changed its mind.
     Verdict(ProbeVerdict),

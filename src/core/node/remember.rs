@@ -67,7 +67,15 @@ fn moment(millis: u64) -> Moment {
 
 impl Entry {
     fn was_touched(&self) -> bool {
-        self.is_busy() || self.settled_at != Moment::default() || self.stage.cause().is_some()
+        let was_probed = |name: &str, memory: &ContainerMemory| {
+            let spec = || find_container(&self.pod, name);
+            let has_started = || spec().is_some_and(|(_, container)| container.startup_probe.is_some());
+            memory.ready.is_some() || (memory.started.is_some() && has_started())
+        };
+        self.is_busy()
+            || self.settled_at != Moment::default()
+            || self.stage.cause().is_some()
+            || self.memory.iter().any(|(name, memory)| was_probed(name, memory))
     }
 
     pub(super) fn record(&self, boot_id: &str, restart_all: RestartAll) -> PodRecord {
@@ -104,14 +112,20 @@ impl Entry {
                 hash: hash.clone(),
             });
             // Whoever always restarts does so whatever the past: nothing to write at each of its exits.
-            let may_end = find_container(&self.pod, name).is_some_and(|(kind, container)| {
-                let ends_after = |code| !status::restarts_after(&self.pod, kind, &container, code, restart_all);
+            let spec = find_container(&self.pod, name);
+            let may_end = spec.as_ref().is_some_and(|(kind, container)| {
+                let kind = *kind;
+                let ends_after = |code| !status::restarts_after(&self.pod, kind, container, code, restart_all);
                 // An end upon which all containers restart has to be known until they do.
                 ends_after(0) || ends_after(LOST_EXIT_CODE) || container.restart_policy_rules.is_some()
             });
             let last_run = if may_end { memory.last_run } else { LastRun::Never };
             let (first_attempt, next_attempt) = (memory.first_attempt, memory.next_attempt);
-            (name.clone(), ContainerRecord { first_attempt, next_attempt, last_run, crash })
+            // Without a probe it is as its state says.
+            let has = |probe: fn(&Container) -> bool| spec.as_ref().is_some_and(|(_, container)| probe(container));
+            let started = memory.started.clone().filter(|_| has(|c| c.startup_probe.is_some()));
+            let ready = memory.ready.clone().filter(|_| has(|c| c.readiness_probe.is_some()));
+            (name.clone(), ContainerRecord { first_attempt, next_attempt, last_run, crash, started, ready })
         });
         PodRecord {
             version: RECORD_VERSION,
@@ -145,7 +159,9 @@ impl Entry {
                 (state, crash.hash.clone())
             });
             let ContainerRecord { first_attempt, next_attempt, last_run, .. } = *kept;
-            let memory = ContainerMemory { first_attempt, next_attempt, last_run, crash, ..Default::default() };
+            let (started, ready) = (kept.started.clone(), kept.ready.clone());
+            let memory =
+                ContainerMemory { first_attempt, next_attempt, last_run, crash, started, ready, ..Default::default() };
             self.memory.insert(name.clone(), Box::new(memory));
         }
         if let Some(ending) = &record.ending {

@@ -15,6 +15,7 @@ use crate::msg::{Scope, Step, StepResult, UnknownPod};
 mod admission;
 mod agents_lives;
 mod deletion;
+mod probes;
 mod retries;
 
 /// A node with one source, and a clock.
@@ -22,7 +23,6 @@ struct Story {
     node: Node,
     source: SourceKind,
     seconds: u64,
-    sources: Vec<SourceKind>,
     /// The wall clock, in seconds since 1970.
     wall: i64,
     works: Vec<PodWork>,
@@ -101,7 +101,6 @@ impl Story {
         Self {
             node: Node::new(settings(sources, "boot"), Vec::new()),
             source: sources[0],
-            sources: sources.to_vec(),
             seconds: 100,
             wall: 1_000_000,
             works: Vec::new(),
@@ -113,8 +112,16 @@ impl Story {
     /// The agent dies and comes back, in this boot or in another one.
     fn restart(&mut self, boot: &str) {
         let records = self.records.values().map(|record| PodRecord::clone(record)).collect();
-        self.node = Node::new(settings(&self.sources, boot), records);
+        let settings = Settings { boot_id: boot.to_owned(), ..self.node.settings.clone() };
+        self.node = Node::new(settings, records);
         self.works.clear();
+    }
+
+    /// Another node than those of most stories; nothing has happened yet.
+    fn settle(&mut self, change: impl FnOnce(&mut Settings)) {
+        let mut settings = self.node.settings.clone();
+        change(&mut settings);
+        self.node = Node::new(settings, Vec::new());
     }
 
     /// Time passes on both clocks.

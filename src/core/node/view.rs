@@ -72,7 +72,7 @@ impl Node {
             previous: entry.status.phase.is_some().then_some(&entry.status),
             stage: status_stage(&entry.stage),
             ending: ending.as_ref(),
-            facts: &entry.container_facts(settings.probes),
+            facts: &entry.container_facts(observed, settings.probes),
             host_ips: &settings.host_ips,
             runtime_name: &settings.runtime_name,
             recursive_read_only: settings.recursive_read_only,

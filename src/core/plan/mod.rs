@@ -47,6 +47,8 @@ pub struct ContainerMemory {
     pub failed: Option<(Moment, Reason)>,
     /// The instance whose startup probe passed.
     pub started: Option<ContainerId>,
+    /// The instance that its readiness probe holds ready.
+    pub ready: Option<ContainerId>,
     /// The instance that a liveness or startup probe gave up on, and which of the two.
     pub condemned: Option<(ContainerId, StopReason)>,
 }

@@ -36,16 +36,6 @@ fn of_container(container: &Container) -> Vec<String> {
             "container {name}: its limit of ephemeral-storage, {limit}, is not enforced by this version"
         ));
     }
-    let probes = [
-        ("startupProbe", container.startup_probe.is_some()),
-        ("livenessProbe", container.liveness_probe.is_some()),
-        ("readinessProbe", container.readiness_probe.is_some()),
-    ];
-    let set: Vec<&str> = probes.iter().filter(|(_, is_set)| *is_set).map(|(field, _)| *field).collect();
-    if !set.is_empty() {
-        let set = set.join(", ");
-        told.push(format!("container {name}: this version runs no probes ({set}), it counts as ready while it runs"));
-    }
     told
 }
 
@@ -73,14 +63,13 @@ mod tests {
                 ],
                 "initContainers": [{"name": "init", "resources": {"limits": {"ephemeral-storage": "2Gi"}}}],
                 "containers": [
-                    {"name": "app", "livenessProbe": {}, "readinessProbe": {}, "resources": {"limits": {"cpu": "1"}}},
+                    {"name": "app", "resources": {"limits": {"cpu": "1"}}},
                     {"name": "side", "resources": {"requests": {"ephemeral-storage": "1Gi"}}},
                 ],
             }),
             expect![[r#"
                 emptyDir volume disk: sizeLimit 1Gi is not enforced on disk by this version, it may grow larger
-                container init: its limit of ephemeral-storage, 2Gi, is not enforced by this version
-                container app: this version runs no probes (livenessProbe, readinessProbe), it counts as ready while it runs"#]],
+                container init: its limit of ephemeral-storage, 2Gi, is not enforced by this version"#]],
         );
         check(json!({"containers": [{"name": "app"}]}), expect![""]);
     }

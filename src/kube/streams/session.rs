@@ -8,10 +8,8 @@ use std::time::Duration;
 use super::hpack::{self, Head};
 use super::{StreamEnd, StreamEvent};
 use crate::kube::error::Status;
+use crate::util::http2::{self, FRAME_HEAD, FrameHead, MAX_FRAME, PREFACE, flag, kind, unpad};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest frame, which the standard gives and nothing raises.
-const MAX_FRAME: usize = 16 * 1024;
 /// Longest head of an answer.
 const MAX_HEAD: usize = 64 * 1024;
 /// Longest line: an object has 1.5 MiB at most, and base64 and quotes make it longer.
@@ -27,28 +25,6 @@ const FIRST_WINDOW: u32 = 65_535;
 const FIRST_STREAMS: u32 = 100;
 /// Highest number of streams at once, whatever the server says.
 const MOST_STREAMS: u32 = 4096;
-
-mod kind {
-    pub(super) const DATA: u8 = 0;
-    pub(super) const HEADERS: u8 = 1;
-    pub(super) const RST_STREAM: u8 = 3;
-    pub(super) const SETTINGS: u8 = 4;
-    pub(super) const PUSH_PROMISE: u8 = 5;
-    pub(super) const PING: u8 = 6;
-    pub(super) const GOAWAY: u8 = 7;
-    pub(super) const WINDOW_UPDATE: u8 = 8;
-    pub(super) const CONTINUATION: u8 = 9;
-}
-
-mod flag {
-    /// Of SETTINGS and PING.
-    pub(super) const ACK: u8 = 1;
-    /// Of DATA and HEADERS.
-    pub(super) const END_STREAM: u8 = 1;
-    pub(super) const END_HEADERS: u8 = 4;
-    pub(super) const PADDED: u8 = 8;
-    pub(super) const PRIORITY: u8 = 0x20;
-}
 
 /// Error code of a stream that nobody wants any more.
 const CANCEL: u32 = 8;
@@ -112,13 +88,8 @@ impl Session {
             is_leaving: false,
             pinged: false,
         };
-        let mut settings = Vec::new();
         // No header table, no pushes, the stream's window.
-        for (name, value) in [(1_u16, 0_u32), (2, 0), (4, STREAM_WINDOW)] {
-            settings.extend(name.to_be_bytes());
-            settings.extend(value.to_be_bytes());
-        }
-        session.frame(kind::SETTINGS, 0, 0, &settings);
+        http2::settings(&mut session.out, &[(1, 0), (2, 0), (4, STREAM_WINDOW)]);
         session.frame(kind::WINDOW_UPDATE, 0, 0, &(WINDOW - FIRST_WINDOW).to_be_bytes());
         session
     }
@@ -164,11 +135,7 @@ impl Session {
     }
 
     fn frame(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).unwrap_or(0).to_be_bytes();
-        self.out.extend(&length[1..]);
-        self.out.extend([kind, flags]);
-        self.out.extend(id.to_be_bytes());
-        self.out.extend(payload);
+        http2::frame(&mut self.out, kind, flags, id, payload);
     }
 
     /// Takes what the peer sent.
@@ -180,14 +147,13 @@ impl Session {
         let mut events = Vec::new();
         let input = std::mem::take(&mut self.input);
         let mut rest = input.as_slice();
-        while let Some((head, after)) = rest.split_at_checked(9) {
-            let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        while let Some((head, after)) = rest.split_first_chunk::<FRAME_HEAD>() {
+            let FrameHead { length, kind, flags, stream } = FrameHead::read(*head);
             if length > MAX_FRAME {
                 return Err("it sends frames that are too large".to_owned());
             }
             let Some((payload, after)) = after.split_at_checked(length) else { break };
-            let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
-            self.take_frame(head[3], head[4], id, payload, &mut events)?;
+            self.take_frame(kind, flags, stream, payload, &mut events)?;
             rest = after;
         }
         self.input = rest.to_vec();
@@ -208,9 +174,7 @@ impl Session {
         match kind {
             kind::DATA => self.take_data(flags, id, payload, events),
             kind::HEADERS => {
-                let block = unpad(flags, payload)?;
-                let skipped = if flags & flag::PRIORITY == 0 { 0 } else { 5 };
-                let block = block.get(skipped..).ok_or("a frame is too short")?.to_vec();
+                let block = http2::header_block(flags, payload)?.to_vec();
                 self.take_head(Pieces { id, block, ends: flags & flag::END_STREAM != 0 }, flags, events)
             }
             kind::CONTINUATION => {
@@ -358,16 +322,6 @@ impl Stream {
             Answer::Awaited | Answer::Yes => StreamEnd::Done,
         }
     }
-}
-
-/// A payload without its padding.
-fn unpad(flags: u8, payload: &[u8]) -> Result<&[u8], String> {
-    if flags & flag::PADDED == 0 {
-        return Ok(payload);
-    }
-    let (padding, rest) = payload.split_first().ok_or("a frame is too short")?;
-    let kept = rest.len().checked_sub(usize::from(*padding)).ok_or("a frame has more padding than content")?;
-    Ok(&rest[..kept])
 }
 
 #[cfg(test)]

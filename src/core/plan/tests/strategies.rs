@@ -222,9 +222,9 @@ fn one_memory() -> impl Strategy<Value = Box<ContainerMemory>> {
     let crash = prop::option::weighted(0.4, (1..300_u64, moment(), prop::bool::weighted(0.8)));
     let failed = prop::option::weighted(0.2, 0..20_u64);
     let reason = prop::sample::select(vec![StopReason::Liveness, StopReason::Startup]);
-    let exit = (id(), moment());
-    (0..7_u32, last_run, crash, exit, failed, (id(), id(), reason)).prop_map(
-        |(next_attempt, last_run, crash, (exit, at), failed, (started, condemned, reason))| {
+    let (exit, ready) = ((id(), moment()), id());
+    (0..7_u32, last_run, crash, exit, failed, ready, (id(), id(), reason)).prop_map(
+        |(next_attempt, last_run, crash, (exit, at), failed, ready, (started, condemned, reason))| {
             Box::new(ContainerMemory {
                 first_attempt: next_attempt.saturating_sub(4),
                 next_attempt,
@@ -239,6 +239,7 @@ fn one_memory() -> impl Strategy<Value = Box<ContainerMemory>> {
                     (NOW + Duration::from_secs(s), Reason { reason: "ErrImagePull".into(), message: "no image".into() })
                 }),
                 started,
+                ready,
                 condemned: condemned.map(|id| (id, reason)),
             })
         },

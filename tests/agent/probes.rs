@@ -1,0 +1,225 @@
+//! Probes, whole: what a fake runtime and a small server answer decides what becomes of a container.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read, Write},
+    net::TcpListener,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU16, Ordering},
+    },
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    agent::{Place, SOON, lives, manifest, start},
+    fakes::cri::FakeCri,
+    harness::Agent,
+};
+
+/// Commands that fail: a probe is one word here.
+type Failing = Arc<Mutex<BTreeSet<String>>>;
+
+/// A runtime in which commands succeed unless their first word is among those that fail.
+fn runtime() -> (FakeCri, Failing) {
+    let fake = FakeCri::start();
+    fake.add_image("busybox");
+    let failing = Failing::default();
+    let theirs = Arc::clone(&failing);
+    fake.on_exec(move |_, command| {
+        let fails = command.first().is_some_and(|word| theirs.lock().expect("nobody panicked").contains(word));
+        (b"said ".to_vec(), b"so".to_vec(), i32::from(fails))
+    });
+    (fake, failing)
+}
+
+fn fail(failing: &Failing, words: &[&str]) {
+    *failing.lock().expect("nobody panicked") = words.iter().map(|word| (*word).to_owned()).collect();
+}
+
+fn command(word: &str, more: Value) -> Value {
+    let mut probe = json!({ "exec": { "command": [word] }, "periodSeconds": 1 });
+    probe.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    probe
+}
+
+fn status(pod: &Value) -> &Value {
+    &pod["status"]["containerStatuses"][0]
+}
+
+fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|c| c["type"] == kind).map_or(&Value::Null, |c| &c["status"])
+}
+
+#[track_caller]
+fn wait_ready(agent: &Agent<'_>, name: &str, ready: bool) -> Value {
+    let word = if ready { "True" } else { "False" };
+    agent.wait_pod(name, &format!("ready is {ready}"), SOON, |pod| {
+        let all = [condition(pod, "Ready"), condition(pod, "ContainersReady")].iter().all(|c| **c == word);
+        (status(pod)["ready"] == ready && all).then(|| pod.clone())
+    })
+}
+
+#[track_caller]
+fn wait_event(agent: &Agent<'_>, name: &str, reason: &str, message: &str) {
+    agent.wait_pod(name, &format!("event {reason} {message:?}"), SOON, |pod| {
+        let mut events = pod["events"].as_array().into_iter().flatten();
+        events.any(|event| event["reason"] == reason && event["message"] == message).then_some(())
+    });
+}
+
+#[test]
+fn a_container_is_ready_and_lives_as_its_commands_say() {
+    let (fake, failing) = runtime();
+    fail(&failing, &["ready"]);
+    let place = Place::beside(&fake);
+    let agent = start(&place);
+    let mut pod = manifest("web");
+    let container = &mut pod["spec"]["containers"][0];
+    container["readinessProbe"] = command("ready", json!({ "failureThreshold": 2 }));
+    container["livenessProbe"] = command("alive", json!({ "failureThreshold": 2 }));
+    agent.put_manifest("web.yaml", &pod.to_string());
+
+    wait_event(&agent, "web", "Unhealthy", "Readiness probe failed: said so");
+    wait_ready(&agent, "web", false);
+    fail(&failing, &[]);
+    wait_ready(&agent, "web", true);
+    fail(&failing, &["ready"]);
+    wait_ready(&agent, "web", false);
+    fail(&failing, &[]);
+    let before = wait_ready(&agent, "web", true);
+
+    fail(&failing, &["alive"]);
+    wait_event(&agent, "web", "Killing", "Container app failed liveness probe, will be restarted");
+    fail(&failing, &[]);
+    let after = agent.wait_pod("web", "a restart", SOON, |pod| {
+        (status(pod)["restartCount"] == 1 && status(pod)["ready"] == true).then(|| pod.clone())
+    });
+    assert_ne!(status(&before)["containerID"], status(&after)["containerID"]);
+}
+
+#[test]
+fn a_container_stays_ready_while_the_agent_is_killed() {
+    let (fake, failing) = runtime();
+    let place = Place::beside(&fake);
+    let agent = start(&place);
+    let mut pod = manifest("web");
+    let container = &mut pod["spec"]["containers"][0];
+    container["readinessProbe"] = command("ready", json!({ "failureThreshold": 100_000 }));
+    container["startupProbe"] = command("begun", json!({ "failureThreshold": 100_000 }));
+    agent.put_manifest("web.yaml", &pod.to_string());
+    wait_ready(&agent, "web", true);
+    let before = lives(&fake, "web");
+    // From now on no probe says that it is ready, or that it has begun: only memory does.
+    fail(&failing, &["ready", "begun"]);
+    wait_event(&agent, "web", "Unhealthy", "Readiness probe failed: said so");
+    agent.kill();
+    let agent = start(&place);
+    wait_event(&agent, "web", "Unhealthy", "Readiness probe failed: said so");
+    let pod = agent.pod("web").expect("the pod is known");
+    assert_eq!((&status(&pod)["ready"], &status(&pod)["started"]), (&json!(true), &json!(true)), "{pod}");
+    assert_eq!(lives(&fake, "web"), before);
+}
+
+/// A server that answers with a status, as often as it is asked.
+struct Server {
+    port: u16,
+    status: Arc<AtomicU16>,
+    asked: Arc<Mutex<Vec<String>>>,
+    ends: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(status: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let (status, asked) = (Arc::new(AtomicU16::new(status)), Arc::new(Mutex::new(Vec::new())));
+        let ends = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (status, asked, ends) = (Arc::clone(&status), Arc::clone(&asked), Arc::clone(&ends));
+            std::thread::spawn(move || {
+                for peer in listener.incoming() {
+                    if ends.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let mut peer = peer.expect("a client");
+                    let mut heard = [0; 4096];
+                    // A tcpSocket probe breaks off without a word.
+                    let Ok(read) = peer.read(&mut heard) else { continue };
+                    asked.lock().expect("nobody panicked").push(String::from_utf8_lossy(&heard[..read]).into_owned());
+                    let answer = format!("HTTP/1.1 {} X\r\nConnection: close\r\n\r\n", status.load(Ordering::SeqCst));
+                    let _gone = peer.write_all(answer.as_bytes());
+                }
+            })
+        };
+        Self { port, status, asked, ends, thread: Some(thread) }
+    }
+
+    fn answer(&self, status: u16) {
+        self.status.store(status, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::SeqCst);
+        let _wakes = std::net::TcpStream::connect(("127.0.0.1", self.port));
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+#[test]
+fn a_sidecar_holds_the_app_back_until_its_startup_probe_passes() {
+    let (fake, _failing) = runtime();
+    let server = Server::start(503);
+    let place = Place::beside(&fake);
+    let agent = start(&place);
+    let mut pod = manifest("web");
+    let header = json!([{ "name": "X-It", "value": "is me" }]);
+    pod["spec"]["initContainers"] = json!([{
+        "name": "side", "image": "busybox", "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
+        "ports": [{ "name": "health", "containerPort": server.port }],
+        "startupProbe": {
+            "httpGet": { "host": "127.0.0.1", "port": "health", "path": "/begun?yet", "httpHeaders": header },
+            "periodSeconds": 1, "failureThreshold": 1000,
+        },
+    }]);
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({ "tcpSocket": { "host": "127.0.0.1", "port": server.port }, "periodSeconds": 1 });
+    agent.put_manifest("web.yaml", &pod.to_string());
+    wait_event(&agent, "web", "Unhealthy", "Startup probe failed: HTTP probe failed with statuscode: 503");
+    let pod = agent.pod("web").expect("the pod is known");
+    assert_eq!(pod["waitsFor"], "waits for sidecar side to pass its startup probe");
+    assert_eq!(pod["status"]["initContainerStatuses"][0]["started"], false);
+    let asked = server.asked.lock().expect("nobody panicked").first().cloned().expect("a request");
+    let host = format!("Host: 127.0.0.1:{}", server.port);
+    for line in ["GET /begun?yet HTTP/1.1", &host, "X-It: is me", "User-Agent: kube-probe/1.36"] {
+        assert!(asked.lines().any(|l| l == line), "no {line:?} in {asked:?}");
+    }
+    server.answer(200);
+    wait_ready(&agent, "web", true);
+}
+
+#[test]
+fn a_redirect_to_nowhere_is_a_warning_and_a_startup_that_fails_a_restart() {
+    let (fake, failing) = runtime();
+    let server = Server::start(302);
+    let place = Place::beside(&fake);
+    let agent = start(&place);
+    let mut pod = manifest("web");
+    let container = &mut pod["spec"]["containers"][0];
+    container["startupProbe"] = command("begun", json!({ "failureThreshold": 2 }));
+    container["readinessProbe"] =
+        json!({ "httpGet": { "host": "127.0.0.1", "port": server.port }, "periodSeconds": 1 });
+    fail(&failing, &["begun"]);
+    agent.put_manifest("web.yaml", &pod.to_string());
+    wait_event(&agent, "web", "Killing", "Container app failed startup probe, will be restarted");
+    fail(&failing, &[]);
+    wait_event(&agent, "web", "ProbeWarning", "Readiness probe warning: Probe terminated redirects, Response body: ");
+    wait_ready(&agent, "web", true);
+}
