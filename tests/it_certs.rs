@@ -1,13 +1,15 @@
-//! The care for the client certificate, against a fake API server: the first one, its renewal, refusals, bad clocks.
+//! The care for the client and the serving certificate, against a fake API server: the first one, its renewal, refusals, bad clocks.
 //!
 //! The test signs: it takes the key that the agent keeps for a request under way, as no real signer could.
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ferrolet::agents::certs::{CertFiles, CertsConfig, CertsHandle};
-use ferrolet::kube::{ApiClient, RateLimit, kubeconfig};
+use ferrolet::agents::certs::{CertFiles, CertsConfig, CertsHandle, ServingConfig};
+use ferrolet::core::certs::ServingNames;
+use ferrolet::kube::{ApiClient, RateLimit, certificate, kubeconfig};
 use serde_json::{Value, json};
 
 use crate::fakes::api::FakeApi;
@@ -162,4 +164,68 @@ fn without_a_good_certificate_and_a_token_it_waits_for_files() {
     let request = lab.asked(1);
     lab.sign(&request, -10, 7200);
     lab.wait_for_certificate(|not_after| not_after > now());
+}
+
+#[test]
+fn a_serving_certificate_is_asked_for_when_addresses_are_known_and_anew_when_they_change() {
+    let lab = Lab::new();
+    let names: Arc<Mutex<Option<ServingNames>>> = Arc::default();
+    let names_of = |ips: &[&str]| {
+        let ips = ips.iter().map(|ip| ip.parse().expect("an address")).collect();
+        Some(ServingNames { dns: vec!["n".to_owned()], ips })
+    };
+    let told = Arc::clone(&names);
+    let config = ServingConfig {
+        folder: lab.files.folder().to_owned(),
+        node_name: "n".to_owned(),
+        client: lab.client(true),
+        names: Box::new(move || told.lock().expect("whole").clone()),
+    };
+    let serving = CertsHandle::start_serving(config).expect("a thread");
+    holds("nobody is asked", Duration::from_millis(300), || match lab.api.asked() {
+        asked if asked.is_empty() => Ok(()),
+        asked => Err(format!("{asked:?}")),
+    });
+    let change = |ips: &[&str]| {
+        *names.lock().expect("whole") = names_of(ips);
+        let _rung_already = serving.bell().try_send(());
+    };
+    let files = CertFiles::serving(lab.files.folder());
+    let sign = |request: &Value, names: &[&str], from: i64, to: i64| {
+        let key = fs::read_to_string(lab.files.folder().join("kubelet-server.key.tmp")).expect("kept");
+        let pem = lab.authority.sign_for(&key, "system:node:n", names, now() + from, now() + to);
+        let certificate = serde_json::to_value(k8s_openapi::ByteString(pem.into_bytes())).expect("text");
+        lab.answer(request, &json!({"certificate": certificate}));
+    };
+    let wait_for = |ips: &[&str]| {
+        let names = names_of(ips).expect("names");
+        until("the certificate", LONG, || match fs::read(files.current()) {
+            Ok(pem) if certificate::covers(&pem, &names.dns, &names.ips) => Ok(()),
+            other => Err(format!("{:?}", other.map(|pem| pem.len()))),
+        });
+    };
+
+    change(&["10.0.0.1"]);
+    let first = lab.asked(1);
+    assert_eq!(first["spec"]["signerName"], "kubernetes.io/kubelet-serving");
+    assert_eq!(first["spec"]["usages"], json!(["digital signature", "server auth"]));
+    // Another address before anybody has answered.
+    change(&["10.0.0.2"]);
+    let second = lab.asked(2);
+    assert_ne!(second["metadata"]["name"], first["metadata"]["name"]);
+    sign(&second, &["n", "10.0.0.2"], -10, 7200);
+    wait_for(&["10.0.0.2"]);
+    let target = fs::read_link(files.current()).expect("a symlink");
+    assert!(target.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kubelet-server-2")));
+    // One more, with a certificate that counts.
+    change(&["10.0.0.2", "fd00::2"]);
+    // It is renewed late in its life as any other.
+    sign(&lab.asked(3), &["n", "10.0.0.2", "fd00::2"], -3600, 120);
+    wait_for(&["10.0.0.2", "fd00::2"]);
+    sign(&lab.asked(4), &["n", "10.0.0.2", "fd00::2"], -10, 7200);
+    until("the renewed one", LONG, || match files.validity() {
+        Some(found) if found.not_after > now() + 3600 => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert!(!lab.files.current().exists(), "the client's certificate is another");
 }

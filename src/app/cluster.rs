@@ -9,7 +9,7 @@ use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::join::Joined;
-use crate::agents::certs::CertsHandle;
+use crate::agents::certs::{CertsHandle, ServingConfig};
 use crate::agents::events::{EventSender, EventsHandle};
 use crate::agents::lease::{LeaseConfig, LeaseHandle};
 use crate::agents::node_status::{NodeNews, NodeObject, NodeStatusConfig, NodeStatusHandle, NodeStatusParts};
@@ -18,6 +18,7 @@ use crate::agents::source::api::ApiSourceHandle;
 use crate::agents::status::StatusHandle;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::capacity::{self, NodeResources};
+use crate::core::certs::serving_names;
 use crate::core::mirror::Owner;
 use crate::core::node_object::{Machine, NodeSettings, go_architecture, registration};
 use crate::host::facts::MachineFacts;
@@ -93,6 +94,7 @@ pub(super) struct Cluster {
     _client: Client,
     _source: ApiSourceHandle,
     _certs: Option<CertsHandle>,
+    _serving: Option<CertsHandle>,
     _status: StatusHandle,
     _lease: LeaseHandle,
     _node: NodeStatusHandle,
@@ -114,7 +116,7 @@ impl Cluster {
     /// # Errors
     /// The kernel has no thread left.
     pub(super) fn start(link: Link, parts: NodeParts<'_>) -> anyhow::Result<Self> {
-        let Link { joined: Joined { client, certs }, events, bell, rung } = link;
+        let Link { joined: Joined { client, certs, cert_dir }, events, bell, rung } = link;
         let NodeParts { config, flags, machine, resources, node_name, runtime, relisted, sources, marks, view } = parts;
         let certs = certs.map(CertsHandle::start).transpose().context("start the care for certificates")?;
         let settings = node_settings(config, flags, machine, resources, node_name);
@@ -158,7 +160,18 @@ impl Cluster {
             let (events, name) = (events.sender(), node_name.to_owned());
             Box::new(move |news| tell(&events, &name, news))
         };
-        let bells = vec![registered, bell];
+        let serving = if config.server_tls_bootstrap {
+            let (object, folder, name) = (Arc::clone(&object), cert_dir, node_name.to_owned());
+            let names = move || {
+                let node = object.get();
+                serving_names(node.status.as_ref()?.addresses.as_deref()?)
+            };
+            let serving = ServingConfig { folder, node_name: name, client: client.clone(), names: Box::new(names) };
+            Some(CertsHandle::start_serving(serving).context("start the care for the serving certificate")?)
+        } else {
+            None
+        };
+        let bells = [registered, bell].into_iter().chain(serving.iter().map(CertsHandle::bell)).collect();
         let parts = NodeStatusParts { api: client.clone(), runtime, relisted, object, bells, news };
         let node = NodeStatusHandle::start(node, parts).context("start the node's status")?;
 
@@ -168,6 +181,7 @@ impl Cluster {
             _client: Client(client),
             _source: source,
             _certs: certs,
+            _serving: serving,
             _status: status,
             _lease: lease,
             _node: node,

@@ -3,7 +3,7 @@
 //! On the main thread, at start, before any thread that speaks to the API server. Owns nothing. A
 //! certificate that is missing or does not count is no reason to stop: only files that make no sense are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
@@ -26,6 +26,8 @@ pub(super) struct Joined {
     pub(super) client: ApiClient,
     /// What the thread `certs` needs, where the agent looks after its certificate itself.
     pub(super) certs: Option<CertsConfig>,
+    /// `--cert-dir`, absolute.
+    pub(super) cert_dir: PathBuf,
 }
 
 /// What --kubeconfig and --bootstrap-kubeconfig ask for; `None` without them. Nothing is sent yet.
@@ -74,7 +76,7 @@ pub(super) fn join(config: &KubeletConfiguration, flags: &NodeFlags, node: &str)
         client: client.clone(),
         bootstrap: bootstrap.map(make),
     });
-    Ok(Some(Joined { client, certs }))
+    Ok(Some(Joined { client, certs, cert_dir: files.folder().to_owned() }))
 }
 
 /// The bootstrap credentials, if there are any. Where the kubeconfig is missing, or its certificate does not count any more,

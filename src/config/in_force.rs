@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 #[rustfmt::skip]
 pub const NOT_IN_FORCE: &[&str] = &[
     "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
-    "tlsCurvePreferences", "tlsMinVersion", "serverTLSBootstrap", "authentication",
+    "tlsCurvePreferences", "tlsMinVersion", "authentication",
     "authorization", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
     "enableDebuggingHandlers", "enableContentionProfiling",
     "imageMinimumGCAge", "imageMaximumGCAge",
@@ -41,7 +41,7 @@ pub const IN_FORCE: &[&str] = &[
     "configMapAndSecretChangeDetectionStrategy",
     "podsPerCore", "systemReserved", "kubeReserved", "reservedSystemCPUs", "featureGates",
     "nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "nodeStatusMaxImages",
-    "kubeAPIQPS", "kubeAPIBurst", "rotateCertificates", "providerID", "registerWithTaints", "registerNode", "enableControllerAttachDetach",
+    "kubeAPIQPS", "kubeAPIBurst", "rotateCertificates", "serverTLSBootstrap", "providerID", "registerWithTaints", "registerNode", "enableControllerAttachDetach",
     "eventRecordQPS", "eventBurst",
 ];
 

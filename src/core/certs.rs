@@ -1,9 +1,12 @@
-//! When a client certificate is renewed, and when there is none that counts.
+//! When a certificate is renewed, when there is none that counts, and what a serving certificate has to name.
 //!
 //! Layer L1, pure: the wall clock and chance are arguments. A certificate that is past its end or before
 //! its beginning stops nothing by itself: it only says with which credentials a new one is asked for.
 
+use std::net::IpAddr;
 use std::time::Duration;
+
+use crate::api::v1::NodeAddress;
 
 /// Share of a certificate's life after which it is renewed: from so much …
 const EARLIEST: f64 = 0.7;
@@ -33,12 +36,48 @@ impl Validity {
     }
 }
 
+/// The certificate at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its life.
+    pub validity: Validity,
+    /// Whether it names everything that it has to.
+    pub fits: bool,
+}
+
+/// What a serving certificate names, each in order and once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServingNames {
+    /// DNS names.
+    pub dns: Vec<String>,
+    /// Addresses.
+    pub ips: Vec<IpAddr>,
+}
+
+/// What the serving certificate of a node with these addresses names; `None` for a node without an IP address, which
+/// asks for none.
+pub fn serving_names(addresses: &[NodeAddress]) -> Option<ServingNames> {
+    let mut names = ServingNames::default();
+    for NodeAddress { address, type_ } in addresses.iter().filter(|address| !address.address.is_empty()) {
+        match (address.parse(), type_.as_str()) {
+            (Ok(ip), "Hostname" | "ExternalIP" | "InternalIP") => names.ips.push(ip),
+            (Err(_), "Hostname") | (_, "ExternalDNS" | "InternalDNS") => names.dns.push(address.clone()),
+            _ => {}
+        }
+    }
+    names.dns.sort();
+    names.dns.dedup();
+    names.ips.sort();
+    names.ips.dedup();
+    Some(names).filter(|names| !names.ips.is_empty())
+}
+
 /// What can be done about a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Means {
     /// `rotateCertificates`.
     pub may_renew: bool,
-    /// There is a kubeconfig to get a first certificate with.
+    /// There are credentials to get a first certificate with.
     pub can_bootstrap: bool,
 }
 
@@ -49,7 +88,7 @@ pub enum Decision {
     Wait(Duration, Health),
     /// Ask for a new one, as the owner of the present one.
     Renew,
-    /// Ask for one with the bootstrap credentials.
+    /// Ask for one with the credentials for the first.
     Bootstrap(Health),
 }
 
@@ -64,6 +103,8 @@ pub enum Health {
     Expired,
     /// Its beginning is still to come, by this machine's clock.
     NotYetValid,
+    /// It does not name all that it has to.
+    Unfit,
 }
 
 impl Health {
@@ -74,21 +115,23 @@ impl Health {
             Self::Missing => "is missing",
             Self::Expired => "has expired",
             Self::NotYetValid => "is not valid yet: is this machine's clock right?",
+            Self::Unfit => "does not name all addresses of this node",
         }
     }
 }
 
 /// Looks at the certificate at hand. `now` is the wall clock in seconds since 1970.
-pub fn decide(found: Option<Validity>, now: i64, chance: f64, means: Means) -> Decision {
+pub fn decide(found: Option<Found>, now: i64, chance: f64, means: Means) -> Decision {
     let health = match found {
         None => Health::Missing,
-        Some(found) if now > found.not_after => Health::Expired,
-        Some(found) if now < found.not_before => Health::NotYetValid,
+        Some(found) if now > found.validity.not_after => Health::Expired,
+        Some(found) if !found.fits => Health::Unfit,
+        Some(found) if now < found.validity.not_before => Health::NotYetValid,
         Some(_) => Health::Good,
     };
     match (health, found) {
         (Health::Good, Some(found)) => {
-            let left = found.renew_at(chance).saturating_sub(now);
+            let left = found.validity.renew_at(chance).saturating_sub(now);
             match u64::try_from(left) {
                 _ if !means.may_renew => Decision::Wait(LOOK_AGAIN, health),
                 Ok(left) if left > 0 => Decision::Wait(Duration::from_secs(left).min(LOOK_AGAIN), health),
@@ -109,6 +152,7 @@ mod tests {
     const LIFE: Validity = Validity { not_before: 1000, not_after: 2000 };
 
     fn check(found: Option<Validity>, now: i64, may_renew: bool, can_bootstrap: bool, expect: &str) {
+        let found = found.map(|validity| Found { validity, fits: true });
         let got = match decide(found, now, 0.5, Means { may_renew, can_bootstrap }) {
             Decision::Wait(time, health) => format!("{} s, {health:?}", time.as_secs()),
             Decision::Renew => "renew".to_owned(),
@@ -134,6 +178,38 @@ mod tests {
         check(Some(LIFE), 999, true, true, "30 s, NotYetValid");
         check(None, 0, false, true, "bootstrap, Missing");
         check(None, 0, true, false, "30 s, Missing");
+    }
+
+    #[test]
+    fn a_certificate_that_lacks_a_name_is_asked_for_anew() {
+        let means = Means { may_renew: true, can_bootstrap: true };
+        for now in [0, 1500] {
+            let found = Found { validity: LIFE, fits: false };
+            assert_eq!(decide(Some(found), now, 0.5, means), Decision::Bootstrap(Health::Unfit));
+        }
+    }
+
+    #[test]
+    fn a_node_is_named_by_its_addresses() {
+        let check = |addresses: &[(&str, &str)], expect: &str| {
+            let address = |(type_, address): &(&str, &str)| NodeAddress {
+                address: (*address).to_owned(),
+                type_: (*type_).to_owned(),
+            };
+            let addresses: Vec<_> = addresses.iter().map(address).collect();
+            let told = serving_names(&addresses).map(|names| format!("{:?} {:?}", names.dns, names.ips));
+            assert_eq!(told.unwrap_or_default(), expect);
+        };
+        check(
+            &[("InternalIP", "10.0.0.2"), ("ExternalIP", "fd00::1"), ("Hostname", "n"), ("InternalDNS", "n")],
+            r#"["n"] [10.0.0.2, fd00::1]"#,
+        );
+        check(
+            &[("Hostname", "10.0.0.1"), ("InternalIP", "10.0.0.1"), ("ExternalDNS", "b"), ("InternalDNS", "a")],
+            r#"["a", "b"] [10.0.0.1]"#,
+        );
+        check(&[("Hostname", "n")], "");
+        check(&[("Hostname", ""), ("InternalIP", "no address"), ("Other", "10.0.0.1")], "");
     }
 
     #[test]

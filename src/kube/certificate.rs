@@ -1,10 +1,17 @@
-//! Certificates as texts: a new key and the request to sign it, and what a certificate says of its life.
+//! Certificates as texts: a new key and the request to sign it, what a certificate says of its life and whom it names.
 //!
-//! Called by the thread `certs`; owns nothing, does no I/O. It never shows a key.
+//! Called by the threads `certs` and `serving`; owns nothing, does no I/O. It never shows a key.
 
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use rustls::pki_types::CertificateDer;
+use std::net::IpAddr;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
 
 use super::tls::{Identity, Roots, client_config};
 
@@ -38,18 +45,26 @@ impl Key {
         self.0.public_key_raw()
     }
 
-    /// A certificate signing request (PKCS #10, PEM) for this subject.
+    /// A certificate signing request (PKCS #10, PEM) for this subject under these names and addresses.
     ///
     /// # Errors
     /// The subject cannot be written.
-    pub fn request(&self, common_name: &str, organization: &str) -> Result<String, String> {
-        let mut params = CertificateParams::default();
+    pub fn request(
+        &self,
+        common_name: &str,
+        organization: &str,
+        dns: &[String],
+        ips: &[IpAddr],
+    ) -> Result<String, String> {
+        let no = |error| format!("no certificate request can be made: {error}");
+        let mut params = CertificateParams::new(dns).map_err(no)?;
+        params.subject_alt_names.extend(ips.iter().copied().map(SanType::IpAddress));
         let mut name = DistinguishedName::new();
         name.push(DnType::OrganizationName, organization);
         name.push(DnType::CommonName, common_name);
         params.distinguished_name = name;
         let request = params.serialize_request(&self.0).and_then(|request| request.pem());
-        request.map_err(|error| format!("no certificate request can be made: {error}"))
+        request.map_err(no)
     }
 }
 
@@ -69,6 +84,47 @@ pub fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), String> {
 pub fn validity(pem: &[u8]) -> Result<(i64, i64), String> {
     let leaf = CertificateDer::from_pem_slice(pem).map_err(|_| "there is no certificate in PEM form".to_owned())?;
     read_validity(&leaf).ok_or_else(|| "the certificate cannot be read".to_owned())
+}
+
+/// Whether the first certificate of a PEM text counts for all of these names and addresses.
+pub fn covers(pem: &[u8], dns: &[String], ips: &[IpAddr]) -> bool {
+    let Ok(leaf) = CertificateDer::from_pem_slice(pem) else { return false };
+    let Ok(parsed) = ParsedCertificate::try_from(&leaf) else { return false };
+    let names = dns.iter().map(|name| ServerName::try_from(name.as_str()));
+    let names = names.chain(ips.iter().map(|ip| Ok(ServerName::IpAddress((*ip).into()))));
+    names.into_iter().all(|name| name.is_ok_and(|name| verify_server_name(&parsed, &name).is_ok()))
+}
+
+/// A certificate for `host` that an authority made for it alone has signed, with that authority's certificate, and
+/// its key, both PEM: good for a year from an hour before `now` (seconds since 1970).
+///
+/// # Errors
+/// The host's name is none, or the kernel has no randomness.
+pub fn self_signed(host: &str, now: i64) -> Result<(String, String), String> {
+    let no = |error: rcgen::Error| format!("no certificate for {host} can be made: {error}");
+    let hour = std::time::Duration::from_secs(3600);
+    let from = rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(now.unsigned_abs()) - hour;
+    let name = |suffix: &str| {
+        let mut name = DistinguishedName::new();
+        name.push(DnType::CommonName, format!("{host}{suffix}@{now}"));
+        name
+    };
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name = name("-ca");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages =
+        vec![KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
+    let mut leaf = CertificateParams::new([host.to_owned()]).map_err(no)?;
+    leaf.distinguished_name = name("");
+    leaf.key_usages = vec![KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::DigitalSignature];
+    leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    for params in [&mut authority, &mut leaf] {
+        (params.not_before, params.not_after) = (from, from + 365 * 24 * hour);
+    }
+    let (authority_key, key) = (KeyPair::generate().map_err(no)?, KeyPair::generate().map_err(no)?);
+    let root = authority.self_signed(&authority_key).map_err(no)?;
+    let signed = leaf.signed_by(&key, &Issuer::new(authority, authority_key)).map_err(no)?;
+    Ok((format!("{}{}", signed.pem(), root.pem()), key.serialize_pem()))
 }
 
 const INTEGER: u8 = 0x02;
@@ -145,7 +201,7 @@ mod tests {
         let key = Key::generate().expect("a key");
         let again = Key::read(&key.pem()).expect("the same key");
         assert_eq!(key.public(), again.public());
-        let request = again.request("system:node:n", "system:nodes").expect("a request");
+        let request = again.request("system:node:n", "system:nodes", &[], &[]).expect("a request");
         assert!(request.starts_with("-----BEGIN CERTIFICATE REQUEST-----"), "{request}");
         assert!(Key::read("hidden").err().is_some_and(|why| !why.contains("hidden")));
     }
@@ -167,6 +223,28 @@ mod tests {
             }
         }
         assert!(validity(b"nothing").is_err());
+    }
+
+    #[test]
+    fn a_certificate_of_ones_own_names_its_host_and_nobody_else() {
+        let check = |host: &str, dns: &[&str], ips: &[&str], expect: bool| {
+            let (chain, key) = self_signed(host, 1_796_025_600).expect("a certificate");
+            assert_eq!(chain.matches("BEGIN CERTIFICATE").count(), 2);
+            assert_eq!(check_pair(chain.as_bytes(), key.as_bytes()), Ok(()));
+            let year = 365 * 24 * 3600;
+            assert_eq!(validity(chain.as_bytes()), Ok((1_796_022_000, 1_796_022_000 + year)));
+            let dns: Vec<String> = dns.iter().map(|name| (*name).to_owned()).collect();
+            let ips: Vec<IpAddr> = ips.iter().map(|ip| ip.parse().expect("an address")).collect();
+            assert_eq!(covers(chain.as_bytes(), &dns, &ips), expect, "{host} {dns:?} {ips:?}");
+        };
+        check("edge-1", &["edge-1"], &[], true);
+        check("edge-1", &[], &[], true);
+        check("edge-1", &["edge-1", "edge-2"], &[], false);
+        check("edge-1", &["edge-1"], &["10.0.0.1"], false);
+        check("edge-1", &["no name"], &[], false);
+        check("10.0.0.1", &[], &["10.0.0.1"], true);
+        check("fd00::1", &[], &["fd00::1"], true);
+        assert!(!covers(b"nothing", &[], &[]));
     }
 
     #[test]

@@ -75,8 +75,8 @@ struct State {
 }
 
 /// By what a changed file is known.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileMark {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileMark {
     device: u64,
     inode: u64,
     size: u64,
@@ -84,7 +84,7 @@ struct FileMark {
 }
 
 impl FileMark {
-    fn of(path: &Path) -> Option<Self> {
+    pub(super) fn of(path: &Path) -> Option<Self> {
         let from = |meta: Metadata| Self {
             device: meta.dev(),
             inode: meta.ino(),

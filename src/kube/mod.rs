@@ -18,6 +18,7 @@ mod list;
 pub mod list_watch;
 pub mod paths;
 pub mod reports;
+pub mod serving;
 pub mod streams;
 mod tls;
 pub mod watch;

@@ -9,5 +9,6 @@ mod endings;
 mod lab;
 mod node;
 mod pods;
+mod serving;
 mod upstream;
 mod volumes;

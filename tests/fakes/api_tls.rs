@@ -47,8 +47,14 @@ impl Authority {
 
     /// A certificate for somebody's key (PEM), good for these seconds since 1970.
     pub(crate) fn sign(&self, key: &str, common_name: &str, from: i64, to: i64) -> String {
+        self.sign_for(key, common_name, &[], from, to)
+    }
+
+    /// As [`Self::sign`], for these DNS names and addresses.
+    pub(crate) fn sign_for(&self, key: &str, common_name: &str, names: &[&str], from: i64, to: i64) -> String {
         let key = KeyPair::from_pem(key).expect("a key");
-        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name.push(DnType::CommonName, common_name);
         let epoch = rcgen::date_time_ymd(1970, 1, 1);
         params.not_before = epoch + Duration::from_secs(from.unsigned_abs());

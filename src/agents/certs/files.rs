@@ -1,38 +1,51 @@
-//! The client certificates in --cert-dir, laid out as the kubelet has them, and the kubeconfig that names them.
+//! The certificates in --cert-dir, laid out as the kubelet has them, and the kubeconfig that names the client's.
 //!
-//! Used by the thread `certs`, and once by `app` before it starts. Owns the folder's `kubelet-client-*`
-//! files. A certificate and its key are one file, and `kubelet-client-current.pem` is a symlink to it
-//! that is replaced in one step: no reader ever sees halves of two.
+//! Used by the threads `certs` and `serving`, and once by `app` before they start. Owns the folder's `kubelet-client-*`
+//! and `kubelet-server-*` files. A certificate and its key are one file, and `kubelet-client-current.pem` is a symlink
+//! to it that is replaced in one step: no reader ever sees halves of two.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::core::certs::Validity;
-use crate::kube::certificate::{Key, validity};
+use crate::core::certs::{Found, ServingNames, Validity};
+use crate::kube::certificate::{Key, covers, validity};
 use crate::util::clock;
 use crate::util::fs::{FsError, create_dir_all, list, read_bounded, remove_if_exists, rename, write_atomic};
 
-const PREFIX: &str = "kubelet-client-";
-const CURRENT: &str = "kubelet-client-current.pem";
-const NEXT: &str = "kubelet-client-updated.pem";
-/// The key of a request that is not answered yet.
-const PENDING_KEY: &str = "kubelet-client.key.tmp";
+const CLIENT: &str = "kubelet-client";
+const SERVER: &str = "kubelet-server";
 /// How many certificates stay in the folder, the current one included.
 const KEPT: usize = 3;
 const MAX_FILE: u64 = 1 << 20;
 
-/// The files of one folder.
+/// The files of one kind in one folder.
 #[derive(Debug)]
 pub struct CertFiles {
     folder: PathBuf,
+    /// What their names begin with.
+    prefix: &'static str,
 }
 
 impl CertFiles {
-    /// The files in `folder`, which need not be there yet.
+    /// The client certificates in `folder`, which need not be there yet.
     pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned() }
+        Self { folder: folder.to_owned(), prefix: CLIENT }
+    }
+
+    /// The serving certificates in `folder`.
+    pub fn serving(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), prefix: SERVER }
+    }
+
+    fn named(&self, rest: &str) -> PathBuf {
+        self.folder.join(format!("{}{rest}", self.prefix))
+    }
+
+    /// The key of a request that is not answered yet.
+    fn pending(&self) -> PathBuf {
+        self.named(".key.tmp")
     }
 
     /// The folder.
@@ -42,14 +55,20 @@ impl CertFiles {
 
     /// The symlink to the certificate and key in use.
     pub fn current(&self) -> PathBuf {
-        self.folder.join(CURRENT)
+        self.named("-current.pem")
     }
 
     /// From when to when the certificate in use counts; `None` if there is none that can be read.
     pub fn validity(&self) -> Option<Validity> {
+        self.found(None).map(|found| found.validity)
+    }
+
+    /// The certificate in use, and whether it names all of `names`; `None` if there is none that can be read.
+    pub(super) fn found(&self, names: Option<&ServingNames>) -> Option<Found> {
         let pem = read_bounded(&self.current(), MAX_FILE).ok()?;
         let (not_before, not_after) = validity(&pem).ok()?;
-        Some(Validity { not_before, not_after })
+        let fits = names.is_none_or(|names| covers(&pem, &names.dns, &names.ips));
+        Some(Found { validity: Validity { not_before, not_after }, fits })
     }
 
     /// Puts a certificate and its key (PEM) in place.
@@ -58,14 +77,14 @@ impl CertFiles {
     /// The folder cannot be written; the old certificate is in place then.
     pub fn put(&self, chain: &[u8], key: &str) -> Result<(), FsError> {
         self.make_folder()?;
-        let target = self.folder.join(format!("{PREFIX}{}.pem", stamp()));
+        let target = self.named(&format!("-{}.pem", stamp()));
         let mut bytes = chain.to_vec();
         if !bytes.ends_with(b"\n") {
             bytes.push(b'\n');
         }
         bytes.extend_from_slice(key.as_bytes());
         write_atomic(&target, &bytes, 0o600)?;
-        let next = self.folder.join(NEXT);
+        let next = self.named("-updated.pem");
         remove_if_exists(&next)?;
         symlink(&target, &next).map_err(|source| FsError::Io { operation: "link", path: next.clone(), source })?;
         rename(&next, &self.current())?;
@@ -82,7 +101,7 @@ impl CertFiles {
     fn remove_old(&self, current: &Path) {
         let names = list(&self.folder).unwrap_or_default();
         let dated = |name: &str| {
-            let middle = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(".pem"));
+            let middle = name.strip_prefix(self.prefix).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".pem"));
             middle.is_some_and(|middle| middle.starts_with(|c: char| c.is_ascii_digit()))
         };
         let mut dated: Vec<PathBuf> =
@@ -96,7 +115,7 @@ impl CertFiles {
 
     /// The key of a request that was made before, if it can be used.
     pub(super) fn pending_key(&self) -> Result<Option<Key>, FsError> {
-        match read_bounded(&self.folder.join(PENDING_KEY), MAX_FILE) {
+        match read_bounded(&self.pending(), MAX_FILE) {
             Ok(bytes) => Ok(String::from_utf8(bytes).ok().and_then(|text| Key::read(&text).ok())),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -105,7 +124,7 @@ impl CertFiles {
 
     pub(super) fn keep_pending_key(&self, pem: &str) -> Result<(), FsError> {
         self.make_folder()?;
-        let path = self.folder.join(PENDING_KEY);
+        let path = self.pending();
         if read_bounded(&path, MAX_FILE).is_ok_and(|bytes| bytes == pem.as_bytes()) {
             return Ok(());
         }
@@ -113,7 +132,7 @@ impl CertFiles {
     }
 
     pub(super) fn drop_pending_key(&self) -> Result<(), FsError> {
-        remove_if_exists(&self.folder.join(PENDING_KEY)).map(drop)
+        remove_if_exists(&self.pending()).map(drop)
     }
 }
 
@@ -175,7 +194,7 @@ mod tests {
         assert_eq!(files.validity(), None);
         for old in ["2020-01-01-00-00-00", "2021-01-01-00-00-00", "2022-01-01-00-00-00", "2023-01-01-00-00-00"] {
             std::fs::create_dir_all(folder.path().join("pki")).expect("made");
-            std::fs::write(folder.path().join(format!("pki/{PREFIX}{old}.pem")), "old").expect("written");
+            std::fs::write(folder.path().join(format!("pki/kubelet-client-{old}.pem")), "old").expect("written");
         }
         for year in [2040, 2041] {
             let (chain, key) = pair(year);
@@ -186,7 +205,10 @@ mod tests {
         assert_eq!(std::fs::metadata(&target).expect("there").permissions().mode() & 0o777, 0o600);
         let mut names: Vec<_> = list(&folder.path().join("pki")).expect("listed");
         names.sort();
-        assert!((3..=4).contains(&names.len()) && !names.iter().any(|name| name == NEXT), "{names:?}");
+        assert!(
+            (3..=4).contains(&names.len()) && !names.iter().any(|name| name == "kubelet-client-updated.pem"),
+            "{names:?}"
+        );
         assert!(names.iter().all(|name| !name.to_string_lossy().contains("2020")), "{names:?}");
     }
 
@@ -198,7 +220,7 @@ mod tests {
         let key = Key::generate().expect("a key");
         files.keep_pending_key(&key.pem()).expect("kept");
         assert_eq!(files.pending_key().expect("readable").expect("a key").public(), key.public());
-        std::fs::write(folder.path().join(PENDING_KEY), "torn").expect("written");
+        std::fs::write(folder.path().join("kubelet-client.key.tmp"), "torn").expect("written");
         assert!(files.pending_key().expect("readable").is_none(), "a torn key is replaced");
         files.drop_pending_key().expect("removed");
     }
