@@ -101,6 +101,21 @@ fn a_container_is_ready_and_lives_as_its_commands_say() {
 }
 
 #[test]
+fn a_container_that_never_restarts_stays_down() {
+    let (fake, failing) = runtime();
+    fail(&failing, &["alive"]);
+    let place = Place::beside(&fake);
+    let agent = start(&place);
+    let mut pod = manifest("web");
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod["spec"]["containers"][0]["livenessProbe"] = command("alive", json!({}));
+    agent.put_manifest("web.yaml", &pod.to_string());
+    wait_event(&agent, "web", "Killing", "Container app failed liveness probe");
+    agent.wait_pod("web", "its end", SOON, |pod| (pod["status"]["phase"] == "Failed").then_some(()));
+    assert_eq!(lives(&fake, "web").len(), 1, "one instance and no other");
+}
+
+#[test]
 fn a_container_stays_ready_while_the_agent_is_killed() {
     let (fake, failing) = runtime();
     let place = Place::beside(&fake);

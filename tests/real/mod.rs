@@ -11,6 +11,7 @@ mod crashes;
 mod crowd;
 mod lifecycle;
 mod manifests;
+mod probes;
 mod pulls;
 mod stuck;
 mod tools;

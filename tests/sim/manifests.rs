@@ -73,12 +73,24 @@ fn app(name: &str) -> Value {
     json!({"name": name, "image": format!("{name}:1")})
 }
 
+/// A container with these probes, and with `more`.
+fn probed(name: &str, more: Value, probes: &[&str]) -> Value {
+    let mut container = app(name);
+    let more = more.as_object().cloned().unwrap_or_default();
+    let probe = json!({"tcpSocket": {"port": 1}, "periodSeconds": 2, "failureThreshold": 2});
+    let probes = probes.iter().map(|field| ((*field).to_owned(), probe.clone()));
+    container.as_object_mut().expect("an object").extend(more.into_iter().chain(probes));
+    container
+}
+
 fn spec(version: u64) -> Value {
-    let side = json!({"name": "side", "image": "side:1", "restartPolicy": "Always", "startupProbe": {}});
+    let side = probed("side", json!({"restartPolicy": "Always"}), &["startupProbe", "livenessProbe"]);
+    let web = || probed("web", json!({}), &["livenessProbe", "readinessProbe"]);
+    let slow = probed("web", json!({}), &["startupProbe", "readinessProbe"]);
     match version {
-        0 => json!({"containers": [app("web")]}),
+        0 => json!({"containers": [web()]}),
         1 => json!({"containers": [app("web"), app("db")], "initContainers": [app("init-a"), app("init-b")]}),
-        2 => json!({"containers": [app("web")], "initContainers": [side, app("init-a")]}),
+        2 => json!({"containers": [web()], "initContainers": [side, app("init-a")]}),
         3 => json!({"containers": [app("job-a")], "restartPolicy": "Never"}),
         4 => {
             json!({"containers": [app("job-a"), app("job-b")], "restartPolicy": "OnFailure", "initContainers": [side]})
@@ -88,7 +100,7 @@ fn spec(version: u64) -> Value {
         7 => {
             json!({"containers": [app("job-a"), app("job-b")], "restartPolicy": "Never", "initContainers": [app("init-a")]})
         }
-        8 => json!({"containers": [app("web"), {"name": "job-own", "image": "j:1", "restartPolicy": "Never"}]}),
+        8 => json!({"containers": [slow, {"name": "job-own", "image": "j:1", "restartPolicy": "Never"}]}),
         _ => {
             let all = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]);
             let web = json!({"name": "web", "image": "web:1", "restartPolicy": "Always", "restartPolicyRules": all});
@@ -99,7 +111,7 @@ fn spec(version: u64) -> Value {
 }
 
 fn changing_spec(version: u64) -> Value {
-    let web = json!({"name": "web", "image": format!("web:{}", version % 3)});
+    let web = probed("web", json!({"image": format!("web:{}", version % 3)}), &["readinessProbe"]);
     match version {
         0..3 => json!({"containers": [web]}),
         3..6 => json!({"containers": [web, app("db")]}),

@@ -9,6 +9,7 @@
 
 mod manifests;
 mod pleg;
+mod prober;
 mod rest;
 mod rng;
 mod runtime;

@@ -139,6 +139,12 @@ fn look_at(world: &mut World, pod: &Pod) -> Vec<String> {
             broken.push(format!("{uid}: {running} of {} run, not {expected}", container.name));
         }
     }
+    if let Some(view) = world.node.pod_view(now, &uid) {
+        let lists = [&view.status.container_statuses, &view.status.init_container_statuses];
+        let runs =
+            lists.into_iter().flatten().flatten().filter(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()));
+        broken.extend(runs.filter(|c| !c.ready).map(|c| format!("{uid}: {} runs well and is not ready", c.name)));
+    }
     world.runtime.asked.remove(&uid);
     let strangers = seen.containers.iter().filter(|c| lives(c) && find_container(pod, &c.name).is_none());
     broken.extend(strangers.map(|c| format!("{uid}: {} runs and is not in the spec", c.id)));

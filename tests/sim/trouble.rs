@@ -9,7 +9,7 @@ use ferrolet::api::runtime::{ContainerState, SandboxState};
 use ferrolet::api::{ContainerId, PodUid};
 use ferrolet::core::node::Node;
 use ferrolet::core::status::{RestartAll, restarts_after};
-use ferrolet::msg::{ProbeKind, ProbeVerdict, RuntimeHealth};
+use ferrolet::msg::{FromProber, ProbeKind, ProbeVerdict, RuntimeHealth};
 
 use super::pleg::Pleg;
 use super::world::{World, settings};
@@ -103,16 +103,19 @@ impl World {
         let running = self.running();
         let Some((uid, container)) = self.rng.pick(running) else { return };
         let probe = ProbeKind::Liveness;
-        self.verdicts.push_back(ProbeVerdict { uid, container, probe, success: false });
+        let verdict = ProbeVerdict { uid, container, probe, success: false };
+        self.prober.told.push_back(FromProber::Verdict(verdict));
     }
 
     /// The agent dies and comes back; after a power cut the machine does too.
     pub(super) fn restart_agent(&mut self, power_cut: bool) {
         self.say(|| if power_cut { "the power goes".to_owned() } else { "the agent restarts".to_owned() });
+        let mut lost = Vec::new();
         if !self.calm && self.rng.chance(300) {
             for (uid, old) in std::mem::take(&mut self.unsaved).into_iter().rev() {
                 // What was under way may have gone further than the disk knows.
                 self.runtime.asked.remove(&uid);
+                lost.push(uid.clone());
                 match old {
                     Some(record) => self.disk.insert(uid, record),
                     None => self.disk.remove(&uid),
@@ -133,12 +136,11 @@ impl World {
         self.from_sources.clear();
         self.from_pleg.clear();
         self.from_workers.clear();
-        self.verdicts.clear();
         self.inspect.clear();
-        self.probed.clear();
         self.told.clear();
         self.restarts.clear();
         self.node = Node::new(settings(self.boot, self.probes), self.disk.values().cloned().collect());
+        self.prober.begin_again(self.clock(), lost);
         self.leftovers = Some(self.runtime.folders.iter().cloned().collect());
         self.speak();
     }

@@ -1,26 +1,24 @@
 //! The world around the node: its queues, the agent's life, the disk, the clocks, and everything that
 //! goes wrong.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use ferrolet::api::PodUid;
 use ferrolet::api::moment::{Moment, Now};
 use ferrolet::api::pod::{find_container, pod_uid};
 use ferrolet::api::quantity::{Amount, Format};
 use ferrolet::api::record::PodRecord;
-use ferrolet::api::runtime::ContainerState;
 use ferrolet::api::v1::Pod;
-use ferrolet::api::{ContainerId, PodUid};
 use ferrolet::core::admit::Limits;
 use ferrolet::core::backoff::BackoffLimits;
 use ferrolet::core::node::{Effect, Input, Node, Probes, Settings};
 use ferrolet::core::status::RestartAll;
-use ferrolet::msg::{
-    FromPleg, PodWork, ProbeKind, ProbeVerdict, RuntimeHealth, SourceKind, SourceUpdate, Step, WorkReport,
-};
+use ferrolet::msg::{FromPleg, PodWork, RuntimeHealth, SourceKind, SourceUpdate, Step, WorkReport};
 
 use super::manifests::Manifests;
 use super::pleg::Pleg;
+use super::prober::Prober;
 use super::rng::Rng;
 use super::runtime::Runtime;
 use super::worker::Job;
@@ -54,10 +52,8 @@ pub(super) struct World {
     pub(super) leftovers: Option<Vec<PodUid>>,
     pub(super) from_pleg: VecDeque<FromPleg>,
     pub(super) from_workers: VecDeque<WorkReport>,
-    pub(super) verdicts: VecDeque<ProbeVerdict>,
+    pub(super) prober: Prober,
     pub(super) inspect: VecDeque<PodUid>,
-    /// Containers whose startup probe was told to have passed in this life of the agent.
-    pub(super) probed: BTreeSet<ContainerId>,
     /// Sets that the node has been told, by source; what is wanted follows.
     pub(super) told: BTreeMap<SourceKind, Vec<PodUid>>,
     /// Specs by uid, newest first known: for exits by themselves.
@@ -115,9 +111,8 @@ impl World {
             leftovers: None,
             from_pleg: VecDeque::new(),
             from_workers: VecDeque::new(),
-            verdicts: VecDeque::new(),
+            prober: Prober::new(Now::default()),
             inspect: VecDeque::new(),
-            probed: BTreeSet::new(),
             told: BTreeMap::new(),
             specs: BTreeMap::new(),
             restarts: BTreeMap::new(),
@@ -125,6 +120,7 @@ impl World {
             log: VecDeque::new(),
             steps: 0,
         };
+        world.prober = Prober::new(world.clock());
         world.speak();
         world
     }
@@ -171,7 +167,7 @@ impl World {
     }
 
     /// Gives the node one input and does what it says.
-    fn tell(&mut self, input: Input) {
+    pub(super) fn tell(&mut self, input: Input) {
         let now = self.clock();
         let is_timer = matches!(input, Input::Timer);
         let effects = self.node.step(now, input);
@@ -273,6 +269,7 @@ impl World {
             };
         if self.steps.is_multiple_of(16) {
             self.check_restart_counts();
+            self.check_readiness();
         }
         happened
     }
@@ -284,7 +281,7 @@ impl World {
             0 => self.deliver_source(),
             1 => self.deliver_pleg(),
             2 => self.deliver_report(),
-            3 => self.deliver_verdict(),
+            3 => self.deliver_from_prober(),
             4 => self.work(),
             5 => self.look(),
             _ => self.relist(),
@@ -350,36 +347,6 @@ impl World {
             self.tell(Input::Report(report.clone()));
         }
         self.tell(Input::Report(report));
-        true
-    }
-
-    fn deliver_verdict(&mut self) -> bool {
-        if let Some(verdict) = self.verdicts.pop_front() {
-            self.say(|| format!("verdict {verdict:?}"));
-            self.tell(Input::Verdict(verdict));
-            return true;
-        }
-        if self.probes == Probes::NotRun {
-            return false;
-        }
-        // The prober watches what the node shows.
-        let now = self.clock();
-        let view = self.node.view(now);
-        let next = view.pods.iter().find_map(|(uid, pod)| {
-            let seen = pod.runtime.as_ref()?;
-            let running = |c: &&ferrolet::api::runtime::RuntimeContainer| {
-                matches!(c.state, ContainerState::Running { .. }) && !self.probed.contains(&c.id)
-            };
-            let has_probe = |name: &str| {
-                let spec = pod.pod.as_ref().and_then(|p| find_container(p, name));
-                spec.is_some_and(|(_, c)| c.startup_probe.is_some())
-            };
-            let container = seen.containers.iter().filter(running).find(|c| has_probe(&c.name))?;
-            Some((uid.clone(), container.id.clone()))
-        });
-        let Some((uid, container)) = next else { return false };
-        self.probed.insert(container.clone());
-        self.verdicts.push_back(ProbeVerdict { uid, container, probe: ProbeKind::Startup, success: true });
         true
     }
 
@@ -467,7 +434,7 @@ impl World {
             && self.leftovers.is_none()
             && self.from_pleg.is_empty()
             && self.from_workers.is_empty()
-            && self.verdicts.is_empty()
+            && self.prober.told.is_empty()
             && self.inspect.is_empty()
             && !self.pleg.is_looking()
     }

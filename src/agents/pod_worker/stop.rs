@@ -8,7 +8,7 @@ use super::hooks;
 use super::run::{Run, cri, reason};
 use super::start::field_path;
 use crate::api::ContainerId;
-use crate::api::pod::{ContainerKind, find_container, grace_seconds};
+use crate::api::pod::{ContainerKind, RestartPolicy, container_restart_policy, find_container, grace_seconds};
 use crate::api::v1::Container;
 use crate::msg::{EventType, Reason, StopContainer};
 use crate::util::clock;
@@ -96,7 +96,14 @@ fn hook_turn_stop(run: &Run<'_>, stop: &StopContainer, grace: Duration, waves: &
     let path = field_path(spec.as_ref().map_or(ContainerKind::App, |(kind, _)| *kind), &stop.name);
     let text = match stop.reason {
         crate::msg::StopReason::PodEnds => format!("Stopping container {}", stop.name),
-        other => format!("Container {} {}", stop.name, other.text()),
+        other => {
+            let stays_down = spec.as_ref().is_some_and(|(kind, container)| {
+                container_restart_policy(&work.pod, *kind, container) == RestartPolicy::Never
+            });
+            let text = other.text();
+            let text = if stays_down { text.trim_end_matches(", will be restarted") } else { text };
+            format!("Container {} {text}", stop.name)
+        }
     };
     run.event(&path, EventType::Normal, "Killing", text);
     if let Some(hook) = &stop.pre_stop
