@@ -175,12 +175,14 @@ pub enum Step {
         /// Restart count.
         attempt: u32,
     },
-    /// Removes a dead container.
+    /// Removes a dead container with its log.
     RemoveContainer {
         /// Which.
         id: ContainerId,
         /// Its name in the pod.
         name: String,
+        /// Its attempt, after which its log is named.
+        attempt: u32,
     },
     /// Removes a stopped sandbox.
     RemoveSandbox(SandboxId),

@@ -11,6 +11,7 @@ pub mod events;
 pub mod images;
 pub mod lease;
 pub mod leftovers;
+pub mod log_rotation;
 pub mod node_status;
 pub mod objects;
 pub mod pleg;

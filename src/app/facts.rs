@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::agents::log_rotation::LogRotationSettings;
 use crate::agents::pod_worker::{AdmissionHook, HookFailure, IdRanges};
-use crate::api::Quantity;
 use crate::api::v1::Taint;
+use crate::api::{Quantity, quantity};
 use crate::config::features::is_enabled;
 use crate::config::own::FailurePolicy;
 use crate::config::{KubeletConfiguration, NodeFlags, OwnConfig};
 use crate::core::admit::Limits;
 use crate::core::capacity::{self, MachineResources, NodeResources, Reservations};
+use crate::core::log_rotation::RotationPolicy;
 use crate::core::node_object::addresses::{self, HostNetwork};
 use crate::core::node_object::go_architecture;
 use crate::core::qos::{self, CgroupFacts, ResourceList};
@@ -265,6 +267,18 @@ pub(super) fn admission_hook(own: &OwnConfig) -> Option<AdmissionHook> {
 pub(super) fn id_ranges(config: &KubeletConfiguration) -> IdRanges {
     let per_pod = config.user_namespaces.as_ref().and_then(|u| u.ids_per_pod).unwrap_or(65536);
     IdRanges { per_pod: u32::try_from(per_pod).unwrap_or(65536), pods: u32::try_from(config.max_pods).unwrap_or(0) }
+}
+
+/// How container logs are rotated; `None` for not at all.
+pub(super) fn log_rotation(config: &KubeletConfiguration) -> Option<LogRotationSettings> {
+    let size = quantity::bytes(&Quantity(config.container_log_max_size.clone())).ok()?;
+    let max_size = u64::try_from(size).ok()?;
+    let max_files = usize::try_from(config.container_log_max_files).ok()?;
+    Some(LogRotationSettings {
+        policy: RotationPolicy { max_size, max_files },
+        workers: usize::try_from(config.container_log_max_workers).ok()?,
+        interval: config.container_log_monitor_interval.to_std(),
+    })
 }
 
 fn swap_controller(version: qos::CgroupVersion) -> bool {

@@ -18,6 +18,7 @@ use crossbeam_channel::bounded;
 
 use crate::agents::images::{PullLimits, Puller};
 use crate::agents::leftovers::{LeftoversHandle, Places};
+use crate::agents::log_rotation::LogRotationHandle;
 use crate::agents::pleg::{PlegHandle, PlegSettings};
 use crate::agents::pod_worker::{Patience, Tools, WorkerPool, WorkerPoolSettings};
 use crate::agents::prober::{Ports, ProberHandle};
@@ -196,6 +197,13 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let leftovers = LeftoversHandle::start(places, LEFTOVERS_EVERY, Arc::clone(&view), leftover_sender)
         .context("start the search for leftovers")?;
 
+    let log_rotation = match facts::log_rotation(&config) {
+        Some(settings) => {
+            Some(LogRotationHandle::start(client.clone(), settings, Arc::clone(&view)).context("start log rotation")?)
+        }
+        None => None,
+    };
+
     let pull_limits = PullLimits::from_config(
         config.registry_pull_qps,
         config.registry_burst,
@@ -324,6 +332,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     loop_thread.join();
     drop(prober);
     drop(leftovers);
+    drop(log_rotation);
     drop(pool);
     drop(pleg);
     drop(store);

@@ -18,8 +18,7 @@ pub const NOT_IN_FORCE: &[&str] = &[
     "contentType", "evictionHard", "evictionSoft",
     "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
     "evictionMinimumReclaim", "mergeDefaultEvictionSettings",
-    "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap", "containerLogMaxSize", "containerLogMaxFiles",
-    "containerLogMaxWorkers", "containerLogMonitorInterval",
+    "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap",
     "showHiddenMetricsForVersion", "systemReservedCgroup",
     "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "kernelMemcgNotification",
     "enableSystemLogHandler", "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
@@ -42,7 +41,8 @@ pub const IN_FORCE: &[&str] = &[
     "podsPerCore", "systemReserved", "kubeReserved", "reservedSystemCPUs", "featureGates",
     "nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeLeaseDurationSeconds", "nodeStatusMaxImages",
     "kubeAPIQPS", "kubeAPIBurst", "rotateCertificates", "serverTLSBootstrap", "providerID", "registerWithTaints", "registerNode", "enableControllerAttachDetach",
-    "eventRecordQPS", "eventBurst",
+    "eventRecordQPS", "eventBurst", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
+    "containerLogMonitorInterval",
 ];
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written

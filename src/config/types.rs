@@ -198,7 +198,7 @@ config_struct! {
         fail_swap_on: bool = "failSwapOn" Pointer,
         /// How pods use swap: NoSwap (also when empty) or LimitedSwap.
         memory_swap: MemorySwap = "memorySwap" Always,
-        /// Size at which a container's log file is rotated.
+        /// Size at which a container's log file is rotated; below zero for never.
         container_log_max_size: String = "containerLogMaxSize" Zero,
         /// How many log files a container keeps, at least 2.
         container_log_max_files: i32 = "containerLogMaxFiles" Pointer,

@@ -9,6 +9,7 @@ pub mod certs;
 pub mod defaults;
 pub mod event_fold;
 pub mod images;
+pub mod log_rotation;
 pub mod mirror;
 pub mod mux;
 pub mod node;

@@ -232,12 +232,20 @@ pub fn copy_log(
     let mut printer = Printer { options, left: options.limit_bytes.unwrap_or(u64::MAX), line_open: false };
     let failed = |e| HostError::io("print log", path, e);
     let mut more = options.follow;
+    let mut looked_again = false;
     loop {
         let rotated = options.follow && reader.is_rotated()?;
         while let Some(line) = reader.next_line()? {
             if !printer.print(&line, out).map_err(failed)? {
                 return out.flush().map_err(failed);
             }
+        }
+        // The runtime may have lines on their way to the old file when the new one is there already.
+        if rotated && !looked_again {
+            looked_again = true;
+            out.flush().map_err(failed)?;
+            more = more && wait();
+            continue;
         }
         if (rotated || !more)
             && let Some(line) = reader.rest()
@@ -246,6 +254,7 @@ pub fn copy_log(
         }
         out.flush().map_err(failed)?;
         if rotated {
+            looked_again = false;
             reader.reopen()?;
         } else if more {
             more = wait();

@@ -107,15 +107,21 @@ fn following_goes_through_growth_rotation_and_cuts() {
                 fs::rename(&path, dir.path().join("0.log.old")).unwrap();
             }
             3 => append("t stdout F new file\n"),
-            4 => fs::write(&path, "t stdout F cut\n").unwrap(),
+            // The new file was seen, and the runtime had this on its way to the old one.
+            4 => {
+                let old = fs::OpenOptions::new().append(true).open(dir.path().join("0.log.old"));
+                old.unwrap().write_all(b"t stdout F late\n").unwrap();
+            }
+            5 => fs::write(&path, "t stdout F cut\n").unwrap(),
+            6 => {}
             // What comes between the last look and the end of the container.
-            5 => append("t stdout F bye\nt stderr F no newline"),
+            7 => append("t stdout F bye\nt stderr F no newline"),
             _ => panic!("asked again after the end"),
         }
-        turn < 5
+        turn < 7
     })
     .unwrap();
-    let expect = "one\ntwo\nlast of the old file\nnew file\ncut\nbye\nno newline\n";
+    let expect = "one\ntwo\nlast of the old file\nlate\nnew file\ncut\nbye\nno newline\n";
     assert_eq!(String::from_utf8(out).unwrap(), expect);
 }
 

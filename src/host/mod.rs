@@ -12,6 +12,7 @@ pub mod cgroup_values;
 pub mod error;
 pub mod facts;
 pub mod files;
+pub mod log_files;
 pub mod logs;
 pub mod mounts;
 pub mod network;

@@ -8,6 +8,7 @@ mod absence;
 mod crowds;
 mod faults;
 mod lies;
+mod log_rotation;
 mod manifests;
 mod probes;
 mod unsupported;

@@ -288,7 +288,10 @@ fn containers(builder: ServiceBuilder, calls: &Calls) -> ServiceBuilder {
         |state, request| state.label(&request.container_id),
         |state, request, _| match state.containers.get(&request.container_id).map(|container| container.life) {
             None => Answer::Now(Err(no_container(&request.container_id))),
-            Some(Life::Running) => now(Default::default()),
+            Some(Life::Running) => {
+                state.open_log(&request.container_id);
+                now(Default::default())
+            }
             Some(_) => Answer::Now(Err(fault(UNKNOWN, "container is not running"))),
         },
     );

@@ -137,6 +137,8 @@ pub(crate) struct State {
     pub(crate) events: Option<Events>,
     /// Events since the last look of the event threads.
     pub(crate) outbox: Vec<proto::ContainerEventResponse>,
+    /// Logs of running containers, open as a runtime holds them: by id.
+    logs: BTreeMap<String, std::fs::File>,
     /// Names in use, with the id that has each.
     names: BTreeMap<String, String>,
     serial: u64,
@@ -172,6 +174,7 @@ impl Default for State {
             lies: BTreeMap::new(),
             events: None,
             outbox: Vec::new(),
+            logs: BTreeMap::new(),
             names: BTreeMap::new(),
             serial: 0,
             last_time: 0,
@@ -375,7 +378,9 @@ impl State {
         container.started_at = time;
         let exits = behaviour.exit.is_some();
         container.exits_at = behaviour.exit.map(|(after, code)| (now + after, code));
-        self.write_log(id, "started");
+        if self.open_log(id) {
+            self.print(id, "started");
+        }
         self.container_event(id, proto::ContainerEventType::CONTAINER_STARTED_EVENT);
         if exits {
             self.tick(now);
@@ -402,21 +407,29 @@ impl State {
                 let _ = std::fs::write(&mount.host_path, &message);
             }
         }
-        self.write_log(id, "ended");
+        self.print(id, "ended");
+        self.logs.remove(id);
         self.container_event(id, proto::ContainerEventType::CONTAINER_STOPPED_EVENT);
     }
 
-    /// Adds a line to a container's log, in the form all runtimes use, if the agent made the log folder.
-    fn write_log(&self, id: &str, line: &str) {
-        let Some(container) = self.containers.get(id) else { return };
+    /// Opens a container's log, or what stands under its path by now; false if the agent made no log folder.
+    pub(crate) fn open_log(&mut self, id: &str) -> bool {
+        let Some(container) = self.containers.get(id) else { return false };
         let folder = self.sandboxes.get(&container.sandbox_id).map(|sandbox| sandbox.config.log_directory.as_str());
         let Some(folder) = folder.map(Path::new).filter(|folder| folder.is_absolute() && folder.is_dir()) else {
-            return;
+            return false;
         };
         let path = folder.join(&container.config.log_path);
         let _ = path.parent().map(std::fs::create_dir_all);
-        if let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) {
-            let _ = writeln!(file, "2026-11-30T06:44:21.153863751Z stdout F {} {line}", container.name());
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        file.is_ok_and(|file| self.logs.insert(id.to_owned(), file).is_none_or(|_| true))
+    }
+
+    /// Adds a line to a container's log, in the form all runtimes use, wherever the open file is by now.
+    pub(crate) fn print(&mut self, id: &str, line: &str) {
+        let name = self.containers.get(id).map(Container::name).unwrap_or_default();
+        if let Some(file) = self.logs.get_mut(id) {
+            let _ = writeln!(file, "2026-11-30T06:44:21.153863751Z stdout F {name} {line}");
         }
     }
 

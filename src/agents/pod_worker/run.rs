@@ -87,9 +87,9 @@ impl Run<'_> {
             }
             Step::RunSandbox { attempt } => self.run_sandbox(*attempt),
             Step::StartContainer { kind, name, attempt } => start::container(self, *kind, name, *attempt),
-            Step::RemoveContainer { id, name } => self
+            Step::RemoveContainer { id, name, attempt } => self
                 .gone_is_fine(self.tools.client.remove_container(id, &self.work.cancel), "FailedRemoveContainer")
-                .map(|()| start::unlink_log(self, name, id)),
+                .map(|()| start::remove_logs(self, name, id, *attempt)),
             Step::RemoveSandbox(id) => {
                 self.gone_is_fine(self.tools.client.remove_pod_sandbox(id, &self.work.cancel), "FailedRemovePodSandBox")
             }

@@ -16,6 +16,7 @@ use crate::core::spec::hostname::etc_hosts;
 use crate::core::spec::{CONTAINER_CONFIG_ERROR, ContainerInputs, container_spec, subpaths, wants_etc_hosts};
 use crate::host::error::explain;
 use crate::host::files::read_start;
+use crate::host::log_files;
 use crate::host::pod_dirs::{link_log, log_link_name, remove_log_link};
 use crate::msg::{EventType, Reason, SandboxRef};
 use crate::volumes::prepare_subpath;
@@ -213,12 +214,15 @@ fn link(run: &Run<'_>, spec: &ContainerSpec, log_directory: &str, id: &Container
     }
 }
 
-/// Removes the log link of a removed container.
-pub(super) fn unlink_log(run: &Run<'_>, name: &str, id: &ContainerId) {
-    let Some(folder) = &run.tools.log_links else { return };
-    let link = log_link_name(&run.work.name, name, id.as_str());
-    if let Err(error) = remove_log_link(folder, &link) {
-        log::warn!("pod {}: {}", run.work.name, explain(&error));
+/// Removes the logs of a removed container and the link to them. What is left of them goes with the pod.
+pub(super) fn remove_logs(run: &Run<'_>, name: &str, id: &ContainerId, attempt: u32) {
+    let (tools, work) = (run.tools, run.work);
+    let folder = tools.dirs.container_logs(&work.name, &work.uid, name);
+    let removed = folder.and_then(|folder| log_files::remove_all(&folder.join(format!("{attempt}.log"))));
+    let link = log_link_name(&work.name, name, id.as_str());
+    let unlinked = tools.log_links.as_ref().map_or(Ok(()), |folder| remove_log_link(folder, &link));
+    for error in [removed, unlinked].into_iter().filter_map(Result::err) {
+        log::warn!("pod {}: {}", work.name, explain(&error));
     }
 }
 

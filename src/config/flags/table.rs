@@ -183,7 +183,7 @@ pub const CONFIG: &[Flag] = &[
     config("cpu-cfs-quota-period", Duration, "cpuCFSQuotaPeriod", "Period of those limits, from 1ms to 1s."),
     config("enable-controller-attach-detach", Bool, "enableControllerAttachDetach", "Leave attaching volumes to the cluster's controller."),
     config("make-iptables-util-chains", Bool, "makeIPTablesUtilChains", "Keep the firewall chain that marks the node as a kubelet's."),
-    config("container-log-max-size", Text, "containerLogMaxSize", "Size at which a container's log file is rotated."),
+    config("container-log-max-size", Text, "containerLogMaxSize", "Size at which a container's log file is rotated; below zero for never."),
     config("container-log-max-files", Int32, "containerLogMaxFiles", "How many log files a container keeps, at least 2."),
     config("allowed-unsafe-sysctls", List, "allowedUnsafeSysctls", "Namespaced sysctls that pods may set though they are not known to be safe; a trailing * stands for a group."),
     config("node-status-max-images", Int32, "nodeStatusMaxImages", "How many images the node's status lists; -1 for all."),

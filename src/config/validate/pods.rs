@@ -155,8 +155,9 @@ fn logs(checker: &mut Checker<'_>) {
     checker.require(clean, at, format!("`{folder}`"), "must be written without `.`, `..`, `//` and a slash at the end");
     checker.require(folder.is_ascii(), at, format!("`{folder}`"), "must hold ASCII letters only");
     let size = config.container_log_max_size.as_str();
-    let right = names::amount(size).is_some_and(|amount| !amount.is_zero() && !amount.is_negative());
-    checker.require(right, "containerLogMaxSize", format!("`{size}`"), "must be an amount above zero, such as 10Mi");
+    let right = names::amount(size).is_some_and(|amount| !amount.is_zero());
+    let want = "must be an amount above zero, such as 10Mi, or below it for no rotation";
+    checker.require(right, "containerLogMaxSize", format!("`{size}`"), want);
     checker.at_least("containerLogMaxFiles", config.container_log_max_files, 2);
     checker.at_least("containerLogMaxWorkers", config.container_log_max_workers, 1);
     let interval = config.container_log_monitor_interval;

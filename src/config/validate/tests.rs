@@ -236,6 +236,7 @@ fn addresses_and_files() {
         ("{systemCgroups: /x, cgroupRoot: /}", &[]),
         ("{containerLogMaxSize: big}", &["containerLogMaxSize is `big`"]),
         ("{containerLogMaxSize: '0'}", &["containerLogMaxSize"]),
+        ("{containerLogMaxSize: '-1'}", &[]),
         (
             "{allowedUnsafeSysctls: [net.core.somaxconn, kernel.pid_max, 'a b']}",
             &[

@@ -458,7 +458,7 @@ pub(super) fn describe(planned: &PlannedStep) -> String {
         Step::StopSandbox(id) => format!("stop sandbox {}", short(id.as_str())),
         Step::RunSandbox { attempt } => format!("make sandbox, attempt {attempt}"),
         Step::StartContainer { name, attempt, .. } => format!("start {name}, attempt {attempt}"),
-        Step::RemoveContainer { id, name } => format!("remove {name} ({})", short(id.as_str())),
+        Step::RemoveContainer { id, name, .. } => format!("remove {name} ({})", short(id.as_str())),
         Step::RemoveSandbox(id) => format!("remove sandbox {}", short(id.as_str())),
         Step::ReleasePod => "take volumes and cgroup away".to_owned(),
         Step::ForgetPod => "remove folder and logs".to_owned(),

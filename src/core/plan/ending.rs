@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Plan, containers_in_order, is_ready, pre_stop, sandboxes_in_order};
+use super::{Plan, containers_in_order, is_ready, pre_stop, remove_step, sandboxes_in_order};
 use crate::api::pod::{find_container, init_containers, is_sidecar};
 use crate::api::runtime::{RuntimeContainer, RuntimePod};
 use crate::api::v1::Pod;
@@ -58,7 +58,7 @@ pub fn plan_forget(observed: Option<&RuntimePod>, why: &str) -> Plan {
         |c: &RuntimeContainer| observed.is_some_and(|o| o.sandboxes.iter().any(|s| s.id == c.sandbox_id));
     // Folder and logs stay until the runtime has let go of everything.
     for container in observed.into_iter().flat_map(containers_in_order) {
-        let step = Step::RemoveContainer { id: container.id.clone(), name: container.name.clone() };
+        let step = remove_step(container);
         let on_failure = if goes_with_sandbox(container) { OnFailure::Continue } else { OnFailure::Abort };
         plan.push(step, why, on_failure);
     }

@@ -179,6 +179,11 @@ fn stop_one(spec: Option<&Container>, container: &RuntimeContainer, reason: Stop
     Step::StopContainers { containers: vec![stop], grace }
 }
 
+/// Removes a dead container.
+fn remove_step(container: &RuntimeContainer) -> Step {
+    Step::RemoveContainer { id: container.id.clone(), name: container.name.clone(), attempt: container.attempt }
+}
+
 /// Seconds of the API as a span; negative counts as none.
 pub fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Plan, PlanInput, containers_in_order, is_ready, newest_sandbox, sandboxes_in_order};
+use super::{Plan, PlanInput, containers_in_order, is_ready, newest_sandbox, remove_step, sandboxes_in_order};
 use crate::api::{ContainerId, SandboxId};
 use crate::msg::{OnFailure, Step};
 
@@ -18,7 +18,7 @@ pub(super) fn dead_instances(input: &PlanInput<'_>, plan: &mut Plan) {
         let keep = input.keep_dead.saturating_sub(usize::from(!group[0].state.may_run()));
         for container in dead.skip(keep) {
             removed.insert(&container.id);
-            let step = Step::RemoveContainer { id: container.id.clone(), name: container.name.clone() };
+            let step = remove_step(container);
             plan.push(step, WHY, OnFailure::Continue);
         }
     }

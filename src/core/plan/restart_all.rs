@@ -6,8 +6,7 @@
 //! way. Which attempts belong to the new round is remembered before the first step, so that nothing of
 //! an earlier one is ever taken for the pod's present state.
 
-use super::{ContainerMemory, Plan, PlanInput, containers_in_order, ending, newest, next_attempt};
-use crate::api::ContainerId;
+use super::{ContainerMemory, Plan, PlanInput, containers_in_order, ending, newest, next_attempt, remove_step};
 use crate::api::pod::{ContainerKind, all_containers};
 use crate::api::record::LastRun;
 use crate::api::runtime::{ContainerState, RuntimeContainer};
@@ -30,15 +29,15 @@ pub(super) fn plan(input: &PlanInput<'_>) -> Option<Plan> {
         plan.push(Step::StopContainers { containers, grace: Default::default() }, cause.as_str(), OnFailure::Abort);
     }
     // Apps before init containers, and those that asked for it after all others.
-    let mut removals: Vec<((bool, bool), &ContainerId, &str)> = Vec::new();
+    let mut removals: Vec<((bool, bool), &RuntimeContainer)> = Vec::new();
     for (kind, spec) in named() {
         for container in present.iter().filter(|c| c.name == spec.name) {
-            removals.push(((asks(input, &spec, container), kind.is_init()), &container.id, &container.name));
+            removals.push(((asks(input, &spec, container), kind.is_init()), *container));
         }
     }
     removals.sort_by_key(|(order, ..)| *order);
-    for (_, id, name) in removals {
-        plan.push(Step::RemoveContainer { id: id.clone(), name: name.to_owned() }, cause.as_str(), OnFailure::Abort);
+    for (_, container) in removals {
+        plan.push(remove_step(container), cause.as_str(), OnFailure::Abort);
     }
     plan.new_round = named().map(|(_, spec)| (spec.name.clone(), next_attempt(input, &spec.name))).collect();
     Some(plan)

@@ -392,7 +392,7 @@ proptest! {
         let plan = plan_active(&scene.input());
         for planned in &plan.steps {
             match &planned.step {
-                Step::RemoveContainer { id, name } => {
+                Step::RemoveContainer { id, name, .. } => {
                     let seen = scene.observed.containers.iter().find(|c| c.id == *id).expect("one that was seen");
                     prop_assert_eq!(&seen.name, name);
                     if !plan.new_round.is_empty() {
