@@ -174,6 +174,8 @@ pub enum Step {
         name: String,
         /// Restart count.
         attempt: u32,
+        /// Whose processes an ephemeral container sees, if it names another container.
+        target: Option<ContainerId>,
     },
     /// Removes a dead container with its log.
     RemoveContainer {

@@ -6,6 +6,7 @@
 
 mod absence;
 mod crowds;
+mod endings;
 mod faults;
 mod lies;
 mod log_rotation;

@@ -82,6 +82,9 @@ fn policies(lab: &Lab<'_>) {
     let mut job = never;
     job["initContainers"] = json!([shell("helper", &until_term("", ""), json!({ "restartPolicy": "Always" }))]);
     put(lab, pod("job", &[shell("app", "sleep 0.5", json!({}))], job));
+    let limit = json!({ "resources": { "limits": { "memory": "16Mi" } } });
+    put(lab, pod("greedy", &[shell("app", "exec tail /dev/zero", limit)], json!({ "restartPolicy": "Never" })));
+    put(lab, pod("killed", &[shell("app", "kill -9 $$", json!({}))], json!({ "restartPolicy": "Never" })));
     let late = shell("app", &until_term("", ""), json!({}));
     put(lab, pod("late", &[late], json!({ "activeDeadlineSeconds": 3 })));
 }
@@ -111,6 +114,17 @@ fn check_policies(lab: &Lab<'_>) {
     ended("init-fails", "Failed", 1);
     assert!(lab.lines("never").is_empty());
     ended("job", "Succeeded", 2);
+
+    // An OOM kill is told from another SIGKILL, and both have their times.
+    for (name, reason) in [("greedy", "OOMKilled"), ("killed", "Error")] {
+        let pod = ended(name, "Failed", 1);
+        let end = &status(&pod, "app")["state"]["terminated"];
+        assert_eq!((&end["exitCode"], &end["reason"]), (&json!(137), &json!(reason)), "{pod}");
+        assert!(
+            ["startedAt", "finishedAt"].iter().all(|time| end[time].as_str().is_some_and(|at| at > "2020")),
+            "{end}"
+        );
+    }
 
     let third = lab.wait_phase("third", "Succeeded");
     assert_eq!(restarts(&third, "app"), 2);

@@ -86,7 +86,9 @@ impl Run<'_> {
                 self.gone_is_fine(self.tools.client.stop_pod_sandbox(id, &self.work.cancel), "FailedKillPod")
             }
             Step::RunSandbox { attempt } => self.run_sandbox(*attempt),
-            Step::StartContainer { kind, name, attempt } => start::container(self, *kind, name, *attempt),
+            Step::StartContainer { kind, name, attempt, target } => {
+                start::container(self, *kind, name, *attempt, target.as_ref())
+            }
             Step::RemoveContainer { id, name, attempt } => self
                 .gone_is_fine(self.tools.client.remove_container(id, &self.work.cancel), "FailedRemoveContainer")
                 .map(|()| start::remove_logs(self, name, id, *attempt)),

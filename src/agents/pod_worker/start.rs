@@ -25,7 +25,13 @@ use crate::volumes::subpath::SubPathMount;
 /// Largest /etc/hosts of the node that is read.
 const HOSTS_LIMIT: u64 = 1024 * 1024;
 
-pub(super) fn container(run: &mut Run<'_>, kind: ContainerKind, name: &str, attempt: u32) -> Result<(), Reason> {
+pub(super) fn container(
+    run: &mut Run<'_>,
+    kind: ContainerKind,
+    name: &str,
+    attempt: u32,
+    target: Option<&ContainerId>,
+) -> Result<(), Reason> {
     let pod = std::sync::Arc::clone(&run.work.pod);
     let Some((_, container)) = find_container(&pod, name) else {
         return Err(reason(CONTAINER_CONFIG_ERROR, format!("the pod has no container {name}")));
@@ -34,7 +40,7 @@ pub(super) fn container(run: &mut Run<'_>, kind: ContainerKind, name: &str, atte
         return Err(reason("CreateContainerError", "the pod has no sandbox to start it in"));
     };
     let path = field_path(kind, name);
-    start(run, &container, attempt, &sandbox, &path).map_err(|failure| match failure {
+    start(run, &container, Life { attempt, target }, &sandbox, &path).map_err(|failure| match failure {
         Failure::Told(why) => why,
         Failure::NoImage(why, retry_at) => {
             run.image_waits.extend(retry_at.map(|at| (name.to_owned(), at)));
@@ -75,10 +81,17 @@ impl From<ImageError> for Failure {
     }
 }
 
+/// What sets this instance of a container apart.
+#[derive(Clone, Copy)]
+struct Life<'a> {
+    attempt: u32,
+    target: Option<&'a ContainerId>,
+}
+
 fn start(
     run: &mut Run<'_>,
     container: &Container,
-    attempt: u32,
+    life: Life<'_>,
     sandbox: &SandboxRef,
     path: &str,
 ) -> Result<(), Failure> {
@@ -101,7 +114,7 @@ fn start(
     let ready = tools.images.ensure(&request, &work.cancel, &mut |event| {
         run.event(path, event.event_type, event.reason, event.message);
     })?;
-    let spec = config(run, container, attempt, sandbox, &ready)?;
+    let spec = config(run, container, life, sandbox, &ready)?;
     let client = &tools.client;
     let id = client
         .create_container(&sandbox.id, &spec, &sandbox_spec, &work.cancel)
@@ -126,7 +139,7 @@ fn start(
 fn config(
     run: &Run<'_>,
     container: &Container,
-    attempt: u32,
+    life: Life<'_>,
     sandbox: &SandboxRef,
     ready: &PulledImage,
 ) -> Result<ContainerSpec, Reason> {
@@ -162,7 +175,7 @@ fn config(
     let env = environment::sources(run, container, volumes).map_err(failed)?;
     let user_namespace = run.user_namespace()?;
     let inputs = ContainerInputs {
-        attempt,
+        attempt: life.attempt,
         image: &ready.image,
         image_ref: &ready.image_ref,
         runtime_handler: runtime_handler(work),
@@ -171,7 +184,7 @@ fn config(
         subpaths: &no_subpaths,
         etc_hosts: hosts.as_deref(),
         termination_log: message_file.as_deref(),
-        target: None,
+        target: life.target,
         user_namespace: user_namespace.as_ref(),
         env: &env,
     };

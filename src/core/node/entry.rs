@@ -406,6 +406,10 @@ impl Entry {
         for (name, memory) in &self.memory {
             let fact = facts.entry(name.clone()).or_default();
             fact.waiting = memory.failed.as_ref().map(|(_, reason)| reason.clone());
+            fact.ended = match memory.last_run {
+                LastRun::Ended(code) => Some(code),
+                LastRun::Never | LastRun::Began => None,
+            };
             let newest = observed.and_then(|observed| plan::newest(&observed.containers, name)).map(|c| &c.id);
             let is_newest = |id: &Option<ContainerId>| id.as_ref() == newest;
             fact.probed = newest.cloned();

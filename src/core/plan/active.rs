@@ -5,16 +5,18 @@ use super::{
     ContainerMemory, Ending, Plan, PlanInput, containers_in_order, ending, is_ready, newest, newest_sandbox,
     next_attempt, prune, restart_all, sandboxes_in_order, seconds, stop_one,
 };
+use crate::api::ContainerId;
 use crate::api::labels::container_hash;
 use crate::api::moment::Moment;
 use crate::api::pod::{
-    ContainerKind, RestartPolicy, all_containers, app_containers, container_restart_policy, grace_seconds,
-    init_containers, is_host_network, is_sidecar, restart_policy,
+    ContainerKind, RestartPolicy, all_containers, app_containers, container_restart_policy, ephemeral_as_container,
+    ephemeral_containers, grace_seconds, init_containers, is_host_network, is_sidecar, restart_policy,
 };
 use crate::api::record::{LOST_EXIT_CODE, LastRun};
 use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimeSandbox};
 use crate::api::v1::Container;
 use crate::core::backoff::{Decision, decide};
+use crate::core::spec::CONTAINER_CONFIG_ERROR;
 use crate::core::status::{crash_loop_message, restarts_after};
 use crate::msg::{OnFailure, Reason, Step, StopReason};
 use crate::util::text::about;
@@ -169,6 +171,7 @@ impl<'a> Planner<'a> {
 
     fn containers(&mut self) {
         self.stop_unwanted();
+        self.ephemeral_containers();
         match self.init_containers() {
             InitState::Failed => self.end(),
             InitState::Underway => {}
@@ -191,6 +194,35 @@ impl<'a> Planner<'a> {
                 let step = stop_one(None, container, StopReason::NotWanted, grace);
                 self.plan.push(step, StopReason::NotWanted.text(), OnFailure::Abort);
             }
+        }
+    }
+
+    /// Ephemeral containers start once, whatever became of them then, and wherever the init chain stands: they are there
+    /// to find out what is wrong. In a sandbox that is made in this very plan there is nothing to find out yet.
+    fn ephemeral_containers(&mut self) {
+        if self.sandbox.is_none() {
+            return;
+        }
+        for spec in ephemeral_containers(self.input.pod) {
+            let name = &spec.name;
+            let ran = self.memory(name).is_some_and(|m| m.last_run != LastRun::Never);
+            if ran || self.latest(name).is_some() {
+                continue;
+            }
+            let wanted = spec.target_container_name.as_deref().filter(|target| !target.is_empty());
+            let target = match wanted.map(|target| (target, self.current(target))) {
+                None => None,
+                Some((_, Some(instance))) => Some(instance.id.clone()),
+                Some((target, None)) => {
+                    self.plan.waits.push(format!("target container {target} of {name} to be there"));
+                    let message = format!("unable to find target container {target}");
+                    let reason = Reason { reason: CONTAINER_CONFIG_ERROR.to_owned(), message };
+                    self.plan.waiting.insert(name.clone(), reason);
+                    continue;
+                }
+            };
+            let container = ephemeral_as_container(spec);
+            self.start_with(ContainerKind::Ephemeral, &container, target, "it was added to the running pod");
         }
     }
 
@@ -370,7 +402,7 @@ impl<'a> Planner<'a> {
     fn replace(&mut self, kind: ContainerKind, container: &Container, instance: &RuntimeContainer, reason: StopReason) {
         self.stop(container, instance, reason, OnFailure::Abort);
         if matches!(reason, StopReason::SpecChanged | StopReason::Unknown) {
-            self.push_start(kind, &container.name, reason.text());
+            self.push_start(kind, &container.name, None, reason.text());
         }
     }
 
@@ -404,21 +436,31 @@ impl<'a> Planner<'a> {
     }
 
     fn start(&mut self, kind: ContainerKind, container: &Container, why: &str) -> Started {
+        self.start_with(kind, container, None, why)
+    }
+
+    fn start_with(
+        &mut self,
+        kind: ContainerKind,
+        container: &Container,
+        target: Option<ContainerId>,
+        why: &str,
+    ) -> Started {
         let failed = self.memory(&container.name).and_then(|m| m.failed.as_ref());
         if let Some((until, reason)) = failed.filter(|(until, _)| self.input.now < *until) {
             self.hold(&container.name, *until, reason.clone());
             return Started::Held;
         }
-        self.push_start(kind, &container.name, why);
+        self.push_start(kind, &container.name, target, why);
         Started::Planned
     }
 
-    fn push_start(&mut self, kind: ContainerKind, name: &str, why: &str) {
+    fn push_start(&mut self, kind: ContainerKind, name: &str, target: Option<ContainerId>, why: &str) {
         let attempt = next_attempt(self.input, name);
         // Nothing after an init container goes without it. Whatever is planned after a sidecar passed it by
         // long ago, and apps do not wait for one another.
         let on_failure = if kind == ContainerKind::Init { OnFailure::Abort } else { OnFailure::Continue };
-        self.plan.push(Step::StartContainer { kind, name: name.to_owned(), attempt }, why, on_failure);
+        self.plan.push(Step::StartContainer { kind, name: name.to_owned(), attempt, target }, why, on_failure);
     }
 
     fn hold(&mut self, name: &str, until: Moment, reason: Reason) {

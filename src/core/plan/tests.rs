@@ -3,6 +3,7 @@
 
 mod apps;
 mod endings;
+mod ephemeral;
 mod inits;
 mod lives;
 mod properties;
@@ -30,7 +31,7 @@ const NOW: Moment = Moment::from_boot(Duration::from_secs(10_000));
 /// A pod `p` of uid `u` with this spec in YAML; a container without image has `NAME:1`.
 fn pod(spec: &str) -> Pod {
     let mut spec: Value = serde_yaml::from_str(spec).expect("a spec");
-    for list in ["initContainers", "containers"] {
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let image = format!("{}:1", container["name"].as_str().expect("a name"));
             container.as_object_mut().expect("a container").entry("image").or_insert(Value::String(image));
@@ -206,8 +207,10 @@ fn transcript(plan: &Plan) -> String {
             }
             Step::StopSandbox(id) => format!("stop {id}: {cause}"),
             Step::RunSandbox { attempt } => format!("run sandbox attempt={attempt}: {cause}"),
-            Step::StartContainer { kind, name, attempt } => {
-                format!("start {} {name} attempt={attempt}: {cause}", format!("{kind:?}").to_lowercase())
+            Step::StartContainer { kind, name, attempt, target } => {
+                let kind = format!("{kind:?}").to_lowercase();
+                let target = target.as_ref().map(|id| format!(" target={id}")).unwrap_or_default();
+                format!("start {kind} {name} attempt={attempt}{target}: {cause}")
             }
             Step::RemoveContainer { id, .. } => format!("remove {id}: {cause}"),
             Step::RemoveSandbox(id) => format!("remove {id}: {cause}"),

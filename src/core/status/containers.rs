@@ -260,6 +260,16 @@ impl Writer<'_> {
             return status;
         }
         let ran = old.is_some_and(is_running);
+        // Removed before anybody was told how it ended, which was seen all the same.
+        let untold = old.is_none_or(|o| ran || exit_code_so_far(o).is_none());
+        if let Some(code) = self.input.facts.get(&container.name).and_then(|f| f.ended).filter(|_| untold) {
+            status.state = Some(ended(ContainerStateTerminated {
+                exit_code: code,
+                reason: Some(if code == 0 { "Completed" } else { "Error" }.into()),
+                ..ContainerStateTerminated::default()
+            }));
+            return status;
+        }
         let has_last = status.last_state.as_ref().is_some_and(|s| s.terminated.is_some());
         if ran && !has_last {
             // It ran and is gone: it stopped, and the pod is not pending again.

@@ -86,6 +86,9 @@ impl Ending {
 pub struct ContainerFacts {
     /// Why it does not start, from the last work or plan: `ErrImagePull`, `CrashLoopBackOff`, …
     pub waiting: Option<Reason>,
+    /// Exit code of its newest instance, where it was seen to end: counts for what neither the runtime nor a status
+    /// tells any more.
+    pub ended: Option<i32>,
     /// The instance that the two verdicts speak of; verdicts about another instance don't count.
     pub probed: Option<ContainerId>,
     /// Verdict of the startup probe; `None` if there is no such probe or no verdict yet. `false` also

@@ -56,7 +56,8 @@ fn another_boot_starts_the_back_off_anew_and_keeps_the_attempts() {
     story.restart("another boot");
     begin_again(&mut story, 0, exited(1));
     let starts = story.works.last().map(|work| work.steps.iter().map(|s| s.step.clone()).collect::<Vec<_>>());
-    let start = Step::StartContainer { kind: crate::api::pod::ContainerKind::App, name: "app".into(), attempt: 2 };
+    let kind = crate::api::pod::ContainerKind::App;
+    let start = Step::StartContainer { kind, name: "app".into(), attempt: 2, target: None };
     assert_eq!(starts, Some(vec![start]));
 }
 

@@ -5,7 +5,9 @@ use proptest::test_runner::TestCaseError;
 
 use super::strategies::{a_broken_scene, a_scene};
 use super::*;
-use crate::api::pod::{ContainerKind, app_containers, find_container, grace_seconds, init_containers, is_sidecar};
+use crate::api::pod::{
+    ContainerKind, app_containers, ephemeral_target, find_container, grace_seconds, init_containers, is_sidecar,
+};
 use crate::api::v1::Container;
 use crate::core::status::restarts_all;
 
@@ -14,7 +16,7 @@ type Held = Result<(), TestCaseError>;
 /// The starts of a plan: where each stands, its kind, name and attempt.
 fn starts<'a>(plan: &'a Plan) -> Vec<(usize, ContainerKind, &'a str, u32)> {
     let start = |(i, planned): (usize, &'a PlannedStep)| match &planned.step {
-        Step::StartContainer { kind, name, attempt } => Some((i, *kind, name.as_str(), *attempt)),
+        Step::StartContainer { kind, name, attempt, .. } => Some((i, *kind, name.as_str(), *attempt)),
         _ => None,
     };
     plan.steps.iter().enumerate().filter_map(start).collect()
@@ -118,7 +120,9 @@ fn order_is_kept(scene: &Scene, plan: &Plan) -> Held {
                 let passed_by = later().find(|c| present(scene, plan, &c.name).is_some());
                 prop_assert!(passed_by.is_none(), "{} again though {:?} is there", name, passed_by.map(|c| &c.name));
             }
-            ContainerKind::Sidecar | ContainerKind::App | ContainerKind::Ephemeral => {}
+            // Whatever the others do.
+            ContainerKind::Ephemeral => continue,
+            ContainerKind::Sidecar | ContainerKind::App => {}
         }
         for earlier in 0..place {
             let done = did_its_part(scene, plan, inits, earlier);
@@ -314,13 +318,32 @@ proptest! {
                 let live = present(&scene, &plan, &c.name).filter(|i| i.state.may_run());
                 live.is_some_and(|i| !stopped.contains(&&i.id))
             });
-            let waits = kind == ContainerKind::Sidecar || begun || running.next().is_none();
+            let along = matches!(kind, ContainerKind::Sidecar | ContainerKind::Ephemeral);
+            let waits = along || begun || running.next().is_none();
             prop_assert!(waits, "{} starts beside an init container:\n{}", name, transcript(&plan));
         }
         // One plain init container at a time, and no app beside it.
         let plain = starts(&plan).iter().filter(|(_, kind, ..)| *kind == ContainerKind::Init).count();
         let apps = starts(&plan).iter().filter(|(_, kind, ..)| *kind == ContainerKind::App).count();
         prop_assert!(plain <= 1 && (plain == 0 || apps == 0), "{}", transcript(&plan));
+    }
+
+    #[test]
+    fn an_ephemeral_container_starts_once_and_beside_its_target(scene in a_scene()) {
+        let plan = plan_active(&scene.input());
+        for planned in &plan.steps {
+            let Step::StartContainer { kind, name, target, .. } = &planned.step else { continue };
+            let wanted = ephemeral_target(&scene.pod, name);
+            prop_assert_eq!(target.is_some(), wanted.is_some(), "{}", transcript(&plan));
+            if *kind != ContainerKind::Ephemeral {
+                continue;
+            }
+            prop_assert!(newest(&scene.observed.containers, name).is_none(), "{}", transcript(&plan));
+            let ran = scene.memory.get(name).is_some_and(|m| m.last_run != LastRun::Never);
+            prop_assert!(!ran && new_sandbox(&plan).is_none(), "{}", transcript(&plan));
+            let of_target = wanted.and_then(|wanted| present(&scene, &plan, wanted)).map(|c| &c.id);
+            prop_assert_eq!(target.as_ref(), of_target, "{}", transcript(&plan));
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) const APPS: [&str; 3] = ["a0", "a1", "a2"];
 
 /// Names that containers of the runtime bear.
 fn a_name() -> impl Strategy<Value = &'static str> + Clone {
-    prop::sample::select(vec!["i0", "i1", "i2", "a0", "a0", "a1", "a1", "a2", "stranger", ""])
+    prop::sample::select(vec!["i0", "i1", "i2", "a0", "a0", "a1", "a1", "a2", "e0", "stranger", ""])
 }
 
 fn a_policy() -> impl Strategy<Value = &'static str> {
@@ -66,14 +66,17 @@ pub(super) fn a_pod() -> impl Strategy<Value = Pod> {
     let app = |name| a_spec_of(name, own_rules());
     let apps = (app(APPS[0]), app(APPS[1]), app(APPS[2])).prop_map(|(a, b, c)| vec![a, b, c]);
     let grace = prop::option::of(-5..60_i64);
-    (a_policy(), inits, 0..=3_usize, apps, 1..=3_usize, prop::bool::weighted(0.2), grace).prop_map(
-        |(policy, mut inits, inits_kept, mut apps, apps_kept, host_network, grace)| {
+    let target = prop::sample::select(vec!["", "i0", "a0"]);
+    let debug = prop::option::weighted(0.3, target)
+        .prop_map(|target| target.map(|target| json!({"name": "e0", "image": "e0:1", "targetContainerName": target})));
+    (a_policy(), inits, 0..=3_usize, apps, 1..=3_usize, prop::bool::weighted(0.2), grace, debug).prop_map(
+        |(policy, mut inits, inits_kept, mut apps, apps_kept, host_network, grace, debug)| {
             inits.truncate(inits_kept);
             apps.truncate(apps_kept);
             serde_json::from_value(json!({
                 "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
                 "spec": {"restartPolicy": policy, "initContainers": inits, "containers": apps,
-                    "hostNetwork": host_network, "terminationGracePeriodSeconds": grace},
+                    "ephemeralContainers": debug.into_iter().collect::<Vec<_>>(), "hostNetwork": host_network, "terminationGracePeriodSeconds": grace},
             }))
             .expect("a pod")
         },

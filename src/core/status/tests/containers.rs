@@ -134,6 +134,39 @@ fn a_container_that_ran_and_is_gone() {
 }
 
 #[test]
+fn an_end_that_was_seen_is_told_though_nothing_is_left() {
+    let ended = |s: Scene, code| {
+        let mut s = s.see("");
+        s.facts.entry("c".into()).or_default().ended = Some(code);
+        s
+    };
+    let never = scene(json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+    for (code, expect, phase) in [(0, "c: exit 0 Completed\n", "Succeeded"), (3, "c: exit 3 Error\n", "Failed")] {
+        // Nobody was told anything, or only that it runs.
+        for s in [never.clone(), never.clone().see("c 0 running").told()] {
+            let s = ended(s, code);
+            assert_eq!(containers_text(&s.outcome().status), expect);
+            assert_eq!(containers_text(&s.clone().told().outcome().status), expect);
+            let last = s.stage(Stage::Terminated).outcome().status;
+            assert_eq!((containers_text(&last).as_str(), last.phase.as_deref()), (expect, Some(phase)));
+        }
+    }
+    // What was told stays, and one that starts again waits for it with that end behind it.
+    check(
+        &ended(one().see("c 0 exit 1").told(), 2),
+        expect![[r#"
+        c: exit 1 Error
+    "#]],
+    );
+    check(
+        &ended(one(), 2).waits("c", "CrashLoopBackOff"),
+        expect![[r#"
+        c: waiting CrashLoopBackOff, last exit 2 Error
+    "#]],
+    );
+}
+
+#[test]
 fn a_container_that_the_runtime_lost_track_of() {
     let s = one().see("c 0 running").told().see("c 0 unknown");
     check(

@@ -1,0 +1,112 @@
+//! What changes in a pod of a real control plane while it runs: containers that `kubectl debug` adds.
+
+use serde_json::{Value, json};
+
+use super::endings::{RUNS, pod, shell};
+use super::lab::{Ground, SOON};
+use crate::harness::{Cluster, wait};
+
+/// A pod on a node of its own.
+struct Subject<'ground> {
+    ground: &'ground Ground<'ground>,
+    name: &'static str,
+}
+
+impl Subject<'_> {
+    fn get(&self) -> Result<Value, String> {
+        self.ground.cluster.get(&["-n", &self.ground.name, "pod", self.name])
+    }
+
+    #[track_caller]
+    fn wait(&self, what: &str, look: impl Fn(&Value) -> bool) -> Value {
+        wait::until(&format!("pod {}: {what}", self.name), SOON, || {
+            let pod = self.get()?;
+            if look(&pod) { Ok(pod) } else { Err(format!("{:#}", pod["status"])) }
+        })
+    }
+
+    #[track_caller]
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        self.ground.cluster.kubectl(&[&["-n", self.ground.name.as_str()], arguments].concat()).expect("kubectl works")
+    }
+
+    /// Adds a debug container that runs a script, and waits for its end.
+    #[track_caller]
+    fn debug(&self, container: &str, more: &[&str], script: &str) -> Value {
+        let image = "--image=docker.io/library/busybox:latest";
+        let common = ["debug", self.name, image, "--image-pull-policy=IfNotPresent", "-c", container];
+        self.kubectl(&[&common[..], more, &["--", "sh", "-c", script]].concat());
+        let ended = |pod: &Value| ephemeral(pod, container)["state"]["terminated"].is_object();
+        ephemeral(&self.wait(&format!("end of {container}"), ended), container).clone()
+    }
+}
+
+fn ephemeral<'pod>(pod: &'pod Value, container: &str) -> &'pod Value {
+    let all = pod["status"]["ephemeralContainerStatuses"].as_array();
+    all.into_iter().flatten().find(|status| status["name"] == container).unwrap_or(&Value::Null)
+}
+
+fn is_ready(pod: &Value) -> bool {
+    pod["status"]["containerStatuses"].as_array().is_some_and(|all| all.iter().all(|status| status["ready"] == true))
+}
+
+#[test]
+fn debug_containers_join_a_running_pod_once() {
+    let ground = Ground::new(Cluster::shared());
+    ground.cluster.namespace(&ground.name);
+    let agent = ground.join(&[], |_| ());
+    ground.wait_ready();
+    let subject = Subject { ground: &ground, name: "subject" };
+    let mut object = pod(&ground.name, subject.name, &ground.name, &[shell("app", RUNS), shell("other", RUNS)]);
+    object["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "v", "mountPath": "/v" }]);
+    object["spec"]["volumes"] = json!([{ "name": "v", "emptyDir": {} }]);
+    ground.cluster.apply(&object);
+    let before = subject.wait("ready", is_ready);
+
+    // In the target's pid namespace the first process is the target's; alone, one sees only oneself.
+    let look = "tr '\\0' ' ' </proc/1/cmdline >/dev/termination-log; echo \"$WORD\"; exit 3";
+    let guest = subject.debug("guest", &["--target=app", "--env=WORD=hello"], look);
+    let end = &guest["state"]["terminated"];
+    assert_eq!((&end["exitCode"], &end["reason"]), (&json!(3), &json!("Error")));
+    assert!(end["message"].as_str().is_some_and(|words| words.contains("while :; do sleep")), "{end}");
+    assert!(end["startedAt"].as_str().is_some_and(|time| time > "2020"), "{end}");
+    assert_eq!((&guest["restartCount"], &guest["ready"]), (&json!(0), &json!(false)));
+    let alone = subject.debug("alone", &[], look);
+    let words = alone["state"]["terminated"]["message"].as_str().unwrap_or_default();
+    assert!(words.contains("/proc/1/cmdline"), "{alone}");
+
+    wait::until("the events of the guest", SOON, || {
+        let events = ground.cluster.get(&["-n", &ground.name, "events"])?;
+        let about = |event: &&Value| event["involvedObject"]["fieldPath"] == "spec.ephemeralContainers{guest}";
+        let told: Vec<&str> = events["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(about)
+            .filter_map(|e| e["reason"].as_str())
+            .collect();
+        if ["Pulled", "Created", "Started"].iter().all(|word| told.contains(word)) {
+            Ok(())
+        } else {
+            Err(format!("{told:?}"))
+        }
+    });
+
+    // They ended, and neither a new life of the agent nor another one beside them brings them back.
+    agent.kill();
+    let agent = ground.join(&[], |_| ());
+    let third = subject.debug("third", &["--target=other"], "exit 0");
+    assert_eq!(third["state"]["terminated"]["reason"], "Completed");
+    let after = subject.wait("all three", |pod| !ephemeral(pod, "third").is_null());
+    assert_eq!(ephemeral(&after, "guest"), &guest);
+    assert_eq!(ephemeral(&after, "alone"), &alone);
+    assert_eq!(after["status"]["containerStatuses"], before["status"]["containerStatuses"], "nothing else was touched");
+    assert_eq!(after["status"]["phase"], "Running");
+    let words = agent.tool_says(&["describe", &format!("{}/{}", ground.name, subject.name)]);
+    assert!(words.contains("guest"), "{words}");
+    subject.kubectl(&["delete", "pod", subject.name, "--wait=false"]);
+    wait::until("an empty runtime", SOON, || {
+        let left = ground.node.containers(&["-a"]);
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+}
