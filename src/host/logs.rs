@@ -96,6 +96,8 @@ pub struct LogReader {
     line: Vec<u8>,
     /// Whether `line` was handed out.
     used: bool,
+    /// What replaced the file, from the moment when that was seen: it may be gone by the time it is its turn.
+    next: Option<fs::File>,
 }
 
 impl LogReader {
@@ -106,7 +108,7 @@ impl LogReader {
             let offset = last_lines(&file, lines).map_err(|e| HostError::io("read log", path, e))?;
             file.seek(SeekFrom::Start(offset)).map_err(|e| HostError::io("read log", path, e))?;
         }
-        Ok(Self { path: path.to_path_buf(), file: BufReader::new(file), line: Vec::new(), used: true })
+        Ok(Self { path: path.to_path_buf(), file: BufReader::new(file), line: Vec::new(), used: true, next: None })
     }
 
     /// The next whole line. `None` at the end of what is there now; ask again later for more. What is no
@@ -136,17 +138,26 @@ impl LogReader {
         let failed = |e| HostError::io("look at log", &self.path, e);
         let held = self.file.get_ref().metadata().map_err(failed)?;
         match fs::metadata(&self.path) {
-            Ok(found) if (held.dev(), held.ino()) != (found.dev(), found.ino()) => Ok(true),
+            Ok(found) if (held.dev(), held.ino()) != (found.dev(), found.ino()) => {
+                if self.next.is_none() {
+                    self.next = open(&self.path).ok();
+                }
+                Ok(true)
+            }
             Ok(_) => Ok(held.len() < self.file.stream_position().map_err(failed)?),
             // Between the two renames of a rotation there is none.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(self.next.is_some()),
             Err(e) => Err(failed(e)),
         }
     }
 
-    /// Opens what stands under the path now, from its start.
+    /// Opens what was seen under the path, or what stands there now, from its start.
     pub fn reopen(&mut self) -> Result<(), HostError> {
-        self.file = BufReader::new(open(&self.path)?);
+        let next = match self.next.take() {
+            Some(next) => next,
+            None => open(&self.path)?,
+        };
+        self.file = BufReader::new(next);
         self.line.clear();
         self.used = true;
         Ok(())

@@ -126,6 +126,27 @@ fn following_goes_through_growth_rotation_and_cuts() {
 }
 
 #[test]
+fn a_new_file_that_was_seen_is_read_though_it_is_gone() {
+    let (dir, path) = file("t stdout F old\n");
+    let mut turn = 0;
+    let mut out = Vec::new();
+    let options = LogOptions { follow: true, ..LogOptions::default() };
+    copy_log(&path, &options, &mut out, &mut || {
+        turn += 1;
+        match turn {
+            1 => {
+                fs::rename(&path, dir.path().join("0.log.old")).unwrap();
+                fs::write(&path, "t stdout F new\n").unwrap();
+            }
+            _ => fs::remove_file(&path).unwrap(),
+        }
+        turn < 2
+    })
+    .unwrap();
+    assert_eq!(String::from_utf8(out).unwrap(), "old\nnew\n");
+}
+
+#[test]
 fn last_words_are_the_end_of_the_log() {
     let (_dir, path) = file(LOG);
     assert_eq!(last_words(&path).unwrap(), "one\ntwo\nthree and  blanks\n\n");

@@ -145,6 +145,14 @@ fn logs_are_rotated_without_the_loss_of_a_line() {
         let found = numbers(&read(&talks.log));
         if found == [talks.printed] { Ok(()) } else { Err(format!("{found:?}")) }
     });
+    let numbers_heard = || {
+        let text = fs::read_to_string(&heard).expect("what was heard");
+        numbers(&text.replace("app line", "x line"))
+    };
+    wait::until("the last line heard", SOON, || match numbers_heard() {
+        found if found.last() == Some(&talks.printed) => Ok(()),
+        found => Err(format!("{found:?}")),
+    });
     assert!(agent.tool(&["logs", "quiet"]).is_ok_and(|logs| logs == "app started\n"));
     assert_eq!(lives(&fake, "talks").len(), 1, "no container was restarted for it");
 
@@ -152,9 +160,7 @@ fn logs_are_rotated_without_the_loss_of_a_line() {
     wait_gone(&agent, &fake, "talks");
     assert!(!talks.log.parent().expect("a folder").exists(), "the logs went with the pod");
     assert!(follower.wait().expect("the tool ends").success());
-    let heard = fs::read_to_string(heard).expect("what was heard");
-    let heard: Vec<usize> = numbers(&heard.replace("app line", "x line"));
-    assert_eq!(heard, (1..=talks.printed).collect::<Vec<_>>(), "one who follows hears each line once");
+    assert_eq!(numbers_heard(), (1..=talks.printed).collect::<Vec<_>>(), "one who follows hears each line once");
     wait_says(&agent, &["why"], "all pods run as they should");
 }
 
