@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::api::moment::Moment;
 pub use crate::api::pod::ConfigSource as SourceKind;
 use crate::api::pod::ContainerKind;
-use crate::api::record::PodRecord;
+use crate::api::record::{PodRecord, Sizes};
 use crate::api::runtime::{RuntimePod, UnixNanos};
 use crate::api::v1::{LifecycleHandler, Pod, PodStatus, Taint};
 use crate::api::{ContainerId, PodName, PodUid, SandboxId};
@@ -111,6 +111,8 @@ pub enum StopReason {
     InitAgain,
     /// A container ended upon which all containers of the pod restart.
     RestartAll,
+    /// It gets other CPU or memory, and its policy asks for a restart then.
+    Resized,
 }
 
 impl StopReason {
@@ -126,6 +128,7 @@ impl StopReason {
             Self::NotWanted => "is not part of the pod",
             Self::InitAgain => "init container runs again",
             Self::RestartAll => "restarts with all containers of its pod",
+            Self::Resized => "resize requires restart",
         }
     }
 }
@@ -143,6 +146,19 @@ pub struct StopContainer {
     pub pre_stop: Option<LifecycleHandler>,
     /// Waves stop one after another: 0 first (apps), then sidecars in reverse order.
     pub wave: u32,
+}
+
+/// One container to resize.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResizeContainer {
+    /// Which.
+    pub id: ContainerId,
+    /// Its name in the pod.
+    pub name: String,
+    /// What it has.
+    pub from: Sizes,
+    /// What it shall have.
+    pub to: Sizes,
 }
 
 /// One thing a worker does. The worker carries it out and decides nothing.
@@ -177,6 +193,8 @@ pub enum Step {
         /// Whose processes an ephemeral container sees, if it names another container.
         target: Option<ContainerId>,
     },
+    /// Gives running containers, and the pod's cgroup, the CPU and memory that the pod has now.
+    ResizeContainers(Vec<ResizeContainer>),
     /// Removes a dead container with its log.
     RemoveContainer {
         /// Which.

@@ -68,6 +68,23 @@ pub struct ContainerRecord {
     /// The instance that its readiness probe holds ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<ContainerId>,
+    /// What the running instance has, while it shall have something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actuated: Option<Sizes>,
+}
+
+/// CPU and memory of a container, as a resize compares them: in thousandths and bytes, 0 for what is not set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Sizes {
+    /// CPU requested.
+    pub cpu_request: i64,
+    /// CPU limit.
+    pub cpu_limit: i64,
+    /// Memory requested.
+    pub memory_request: i64,
+    /// Memory limit.
+    pub memory_limit: i64,
 }
 
 fn is_zero_long(millis: &u64) -> bool {

@@ -142,6 +142,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
             recursive_read_only: node_facts.handler("").recursive_read_only_mounts,
             probes: Probes::Run,
             admission: facts::admission(&config, &flags, &machine, &runtime, &node_name, &allocatable)?,
+            resize_pod_level: features::is_enabled(&config.feature_gates, "InPlacePodLevelResourcesVerticalScaling"),
             admission_hook: own.admission_hook.is_some(),
         },
         remembered.records,

@@ -56,6 +56,7 @@ pub const WITHOUT_EFFECT: &[&str] = &[
 /// Feature gates that change something. Others are checked and accepted, since clusters set one list on all their nodes.
 pub const GATES_IN_FORCE: &[&str] = &[
     "CustomCPUCFSQuotaPeriod",
+    "InPlacePodLevelResourcesVerticalScaling",
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
     "LoggingAlphaOptions",

@@ -17,6 +17,7 @@ pub mod node_object;
 pub mod plan;
 pub mod probe;
 pub mod qos;
+pub mod resize;
 pub mod spec;
 pub mod status;
 pub mod validate;

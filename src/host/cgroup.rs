@@ -198,6 +198,25 @@ impl CgroupTree {
         Ok(())
     }
 
+    /// Sets only those limits of a cgroup that exists which are above what it has: what a child may grow into.
+    pub fn raise(&self, cgroup: &Path, values: &CgroupValues) -> Result<(), HostError> {
+        self.check_inside(cgroup, "update cgroup")?;
+        for hierarchy in &self.hierarchies {
+            let folder = hierarchy.folder(cgroup);
+            let above = cgroup_values::above(self.version, &hierarchy.controllers, &folder, values);
+            cgroup_values::apply(self.version, &hierarchy.controllers, &folder, &above)?;
+        }
+        Ok(())
+    }
+
+    /// Memory that the processes of a cgroup use, in bytes; `None` if the kernel does not count it.
+    pub fn memory_usage(&self, cgroup: &Path) -> Result<Option<u64>, HostError> {
+        let Some(folder) = self.controller_folder("memory", cgroup) else { return Ok(None) };
+        let v1 = self.version == CgroupVersion::V1;
+        let file = folder.join(if v1 { "memory.usage_in_bytes" } else { "memory.current" });
+        Ok(read_file(&file)?.trim().parse().ok())
+    }
+
     /// Whether the cgroup exists in every hierarchy.
     pub fn exists(&self, cgroup: &Path) -> bool {
         self.hierarchies.iter().all(|h| h.folder(cgroup).is_dir())

@@ -133,6 +133,31 @@ pub(super) fn apply(
     Ok(())
 }
 
+/// Those of the limits on CPU time and memory that are above what a folder has now. What cannot be read counts as lower.
+pub(super) fn above(
+    version: CgroupVersion,
+    controllers: &BTreeSet<String>,
+    folder: &Path,
+    values: &CgroupValues,
+) -> CgroupValues {
+    let v2 = version == CgroupVersion::V2;
+    let higher = |wanted: i64, now: i64| now >= 0 && (wanted < 0 || wanted > now);
+    let memory = || {
+        let file = folder.join(if v2 { "memory.max" } else { "memory.limit_in_bytes" });
+        let text = read_file(&file).ok()?;
+        Some(if same_limit(&text, -1) { -1 } else { text.trim().parse().ok()? })
+    };
+    let quota = || {
+        let quota = CpuController::new(folder.to_path_buf(), v2).cfs_quota().ok()?;
+        Some(if quota == i64::MAX { -1 } else { quota })
+    };
+    let with = |controller: &str| controllers.contains(controller);
+    let memory_limit = values.memory_limit.filter(|wanted| with("memory") && higher(*wanted, memory().unwrap_or(0)));
+    let cpu_quota = values.cpu_quota.filter(|wanted| with("cpu") && higher(*wanted, quota().unwrap_or(0)));
+    let cpu_period = values.cpu_period.filter(|_| cpu_quota.is_some());
+    CgroupValues { cpu_quota, cpu_period, memory_limit, ..CgroupValues::default() }
+}
+
 fn limit_hugepages(version: CgroupVersion, folder: &Path, size: &str, limit: u64) -> Result<(), HostError> {
     let file = hugepage_file(version);
     // Reserved pages are bounded too where the kernel counts them (5.7 and later).

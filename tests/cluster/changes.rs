@@ -1,4 +1,4 @@
-//! What changes in a pod of a real control plane while it runs: containers that `kubectl debug` adds.
+//! What changes in a pod of a real control plane while it runs: containers that `kubectl debug` adds, CPU and memory.
 
 use serde_json::{Value, json};
 
@@ -105,6 +105,104 @@ fn debug_containers_join_a_running_pod_once() {
     let words = agent.tool_says(&["describe", &format!("{}/{}", ground.name, subject.name)]);
     assert!(words.contains("guest"), "{words}");
     subject.kubectl(&["delete", "pod", subject.name, "--wait=false"]);
+    wait::until("an empty runtime", SOON, || {
+        let left = ground.node.containers(&["-a"]);
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+}
+
+impl Subject<'_> {
+    /// Asks for other resources of a container.
+    #[track_caller]
+    fn resize(&self, container: &str, resources: Value) {
+        let patch = json!({ "spec": { "containers": [{ "name": container, "resources": resources }] } });
+        self.kubectl(&["patch", "pod", self.name, "--subresource", "resize", "-p", &patch.to_string()]);
+    }
+
+    /// Waits until a container has these limits and nothing is left to do, and gives its status.
+    #[track_caller]
+    fn wait_limits(&self, container: &str, cpu: &str, memory: &str) -> Value {
+        let status = |pod: &Value| {
+            let all = pod["status"]["containerStatuses"].as_array();
+            all.into_iter().flatten().find(|status| status["name"] == container).cloned().unwrap_or_default()
+        };
+        let done = |pod: &Value| {
+            let status = status(pod);
+            let limits = &status["resources"]["limits"];
+            let is_rest =
+                resize_condition(pod, "PodResizeInProgress").is_null() && status["state"]["running"].is_object();
+            limits["cpu"] == cpu && limits["memory"] == memory && is_rest
+        };
+        status(&self.wait(&format!("{container} with {cpu} and {memory}"), done))
+    }
+}
+
+fn resize_condition<'pod>(pod: &'pod Value, type_: &str) -> &'pod Value {
+    crate::harness::cluster::condition(pod, type_)
+}
+
+#[test]
+fn cpu_and_memory_change_in_place() {
+    let ground = Ground::new(Cluster::shared());
+    ground.cluster.namespace(&ground.name);
+    let agent = ground.join(&[], |_| ());
+    ground.wait_ready();
+    let subject = Subject { ground: &ground, name: "subject" };
+    let mut object = pod(&ground.name, subject.name, &ground.name, &[shell("app", RUNS), shell("other", RUNS)]);
+    let sizes = |cpu: &str, limit: &str, memory: &str| json!({ "requests": { "cpu": cpu, "memory": "16Mi" }, "limits": { "cpu": limit, "memory": memory } });
+    for index in [0, 1] {
+        object["spec"]["containers"][index]["resources"] = sizes("100m", "200m", "64Mi");
+    }
+    object["spec"]["containers"][1]["resizePolicy"] =
+        json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+    ground.cluster.apply(&object);
+    subject.wait("ready", is_ready);
+    let first = subject.wait_limits("app", "200m", "64Mi");
+
+    // What the container itself sees, in either hierarchy.
+    let inside = |container: &str| {
+        let script = "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes";
+        let name = format!("{}/{}", ground.name, subject.name);
+        let said = agent.tool(&["exec", &name, "-c", container, "--", "sh", "-c", script]).expect("a limit");
+        said.trim().to_owned()
+    };
+    subject.resize("app", sizes("150m", "300m", "96Mi"));
+    let grown = subject.wait_limits("app", "300m", "96Mi");
+    assert_eq!(inside("app"), (96 << 20).to_string());
+    assert_eq!((&grown["containerID"], &grown["restartCount"]), (&first["containerID"], &json!(0)));
+    assert_eq!(grown["allocatedResources"], json!({ "cpu": "150m", "memory": "16Mi" }));
+    assert_eq!(grown["resources"]["requests"], json!({ "cpu": "150m", "memory": "16Mi" }));
+    subject.resize("app", sizes("50m", "100m", "32Mi"));
+    let shrunk = subject.wait_limits("app", "100m", "32Mi");
+    assert_eq!((inside("app"), &shrunk["containerID"]), ((32 << 20).to_string(), &first["containerID"]));
+
+    // One whose policy says so starts anew for it.
+    subject.resize("other", sizes("100m", "200m", "128Mi"));
+    let other = subject.wait_limits("other", "200m", "128Mi");
+    assert_eq!((inside("other"), &other["restartCount"]), ((128 << 20).to_string(), &json!(1)));
+
+    // What the node has no room for waits, over a restart of the agent too, and can be taken back.
+    subject.resize("app", sizes("500", "500", "32Mi"));
+    let waits = |pod: &Value| resize_condition(pod, "PodResizePending")["reason"] == "Deferred";
+    let pending = subject.wait("a resize that waits", waits);
+    let words = resize_condition(&pending, "PodResizePending")["message"].as_str().unwrap_or_default();
+    assert!(words.starts_with("Node didn't have enough resource: cpu, requested: 500"), "{pending}");
+    agent.kill();
+    let agent = ground.join(&[], |_| ());
+    let after = subject.wait_limits("app", "100m", "32Mi");
+    assert_eq!((&after["containerID"], &after["allocatedResources"]["cpu"]), (&first["containerID"], &json!("50m")));
+    subject.resize("app", sizes("50m", "100m", "32Mi"));
+    subject.wait("no resize that waits", |pod| resize_condition(pod, "PodResizePending").is_null());
+    wait::until("the events of resizes", SOON, || {
+        let events = ground.cluster.get(&["-n", &ground.name, "events"])?;
+        let told: Vec<&str> =
+            events["items"].as_array().into_iter().flatten().filter_map(|e| e["reason"].as_str()).collect();
+        let missing = ["ResizeStarted", "ResizeCompleted", "ResizeDeferred"].iter().find(|word| !told.contains(word));
+        if missing.is_none() { Ok(()) } else { Err(format!("{told:?}")) }
+    });
+    drop(agent);
+    subject.kubectl(&["delete", "pod", subject.name, "--wait=false"]);
+    let _agent = ground.join(&[], |_| ());
     wait::until("an empty runtime", SOON, || {
         let left = ground.node.containers(&["-a"]);
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }

@@ -128,6 +128,7 @@ impl Job {
                     runtime.start(&id, wall)?;
                 }
             }
+            Step::ResizeContainers(_) => {}
             Step::RemoveContainer { id, .. } => runtime.remove(uid, id),
             Step::RemoveSandbox(id) => runtime.remove_sandbox(uid, id),
             Step::ReleasePod => runtime.release(uid),

@@ -83,6 +83,7 @@ pub(super) fn settings(boot: u64, probes: Probes) -> Settings {
                 .into(),
             ..Limits::default()
         },
+        resize_pod_level: true,
         admission_hook: false,
     }
 }
@@ -465,6 +466,10 @@ fn word(step: &Step) -> String {
         Step::StopSandbox(id) => format!("stop {id}"),
         Step::RunSandbox { attempt } => format!("sandbox #{attempt}"),
         Step::StartContainer { name, attempt, .. } => format!("start {name} #{attempt}"),
+        Step::ResizeContainers(all) => {
+            let ids: Vec<&str> = all.iter().map(|c| c.id.as_str()).collect();
+            format!("resize {}", ids.join("+"))
+        }
         Step::RemoveContainer { id, .. } => format!("remove {id}"),
         Step::RemoveSandbox(id) => format!("remove {id}"),
         Step::ReleasePod => "release".to_owned(),

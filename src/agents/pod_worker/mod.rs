@@ -12,6 +12,7 @@ mod hooks;
 mod patience;
 mod pool;
 mod prepare;
+mod resize;
 mod run;
 mod start;
 mod stop;

@@ -97,7 +97,7 @@ fn tell_mounts(run: &Run<'_>, errors: &[VolumeError]) -> Vec<String> {
 }
 
 /// The burstable level weighs as much as all its pods ask for together.
-fn weigh_burstable(run: &Run<'_>) {
+pub(super) fn weigh_burstable(run: &Run<'_>) {
     let Some(cgroups) = &run.tools.cgroups else { return };
     let view = run.tools.view.get();
     let others =
@@ -181,7 +181,7 @@ fn wants_propagation(run: &Run<'_>) -> bool {
     })
 }
 
-fn qos_level(run: &Run<'_>) -> QosLevel {
+pub(super) fn qos_level(run: &Run<'_>) -> QosLevel {
     match qos::qos_class(&run.work.pod) {
         QosClass::Guaranteed => QosLevel::Guaranteed,
         QosClass::Burstable => QosLevel::Burstable,
@@ -189,7 +189,7 @@ fn qos_level(run: &Run<'_>) -> QosLevel {
     }
 }
 
-fn pod_cgroup_values(run: &Run<'_>) -> CgroupValues {
+pub(super) fn pod_cgroup_values(run: &Run<'_>) -> CgroupValues {
     let values = qos::pod_cgroup(&run.work.pod, &run.tools.facts.cgroup);
     CgroupValues {
         cpu_shares: Some(values.cpu_shares),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crossbeam_channel::Sender;
 
 use super::prepare::Prepared;
-use super::{Tools, admission_hook, prepare, start, stop, user_namespace};
+use super::{Tools, admission_hook, prepare, resize, start, stop, user_namespace};
 use crate::api::moment::Moment;
 use crate::api::pod::has_user_namespace;
 use crate::api::runtime::SandboxSpec;
@@ -89,6 +89,7 @@ impl Run<'_> {
             Step::StartContainer { kind, name, attempt, target } => {
                 start::container(self, *kind, name, *attempt, target.as_ref())
             }
+            Step::ResizeContainers(all) => resize::containers(self, all),
             Step::RemoveContainer { id, name, attempt } => self
                 .gone_is_fine(self.tools.client.remove_container(id, &self.work.cancel), "FailedRemoveContainer")
                 .map(|()| start::remove_logs(self, name, id, *attempt)),

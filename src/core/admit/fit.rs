@@ -31,6 +31,11 @@ impl Check for Fit {
     }
 }
 
+/// What the node has not enough of for a pod, in a sentence; `None` where it has all.
+pub fn shortage(pod: &Pod, view: &AdmissionView<'_>) -> Option<String> {
+    shortages(pod, view).first().map(Shortage::message)
+}
+
 /// Something that the node has not enough of; CPU in thousandths, all else in whole units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shortage {

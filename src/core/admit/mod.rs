@@ -22,7 +22,7 @@ use crate::core::qos::ResourceList;
 use crate::core::spec::admission::SysctlAllowlist;
 use crate::msg::Reason;
 
-pub use fit::Claim;
+pub use fit::{Claim, shortage};
 
 /// What of the node pods are checked against.
 #[derive(Clone, Debug, Default)]

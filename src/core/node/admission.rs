@@ -154,6 +154,7 @@ impl Node {
         for uid in waiting {
             self.drive(now, &uid);
         }
+        self.retry_resizes(now);
     }
 
     /// Whether a pod was admitted before it was queued: this agent remembers that it was at work on it, or
@@ -165,7 +166,7 @@ impl Node {
 
     /// Whether what the pod requests is its own. A pod that ends has it until nothing of it runs; one that its
     /// source dropped is not counted any more, or its successor would be refused for good.
-    fn holds_room(&self, entry: &Entry) -> bool {
+    pub(super) fn holds_room(&self, entry: &Entry) -> bool {
         entry.wanted.is_some()
             && match entry.stage {
                 Stage::Active | Stage::Asking | Stage::MakingRoom { .. } | Stage::Ending { .. } => true,

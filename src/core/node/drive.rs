@@ -131,6 +131,7 @@ impl Node {
             return self.set_stage(uid, Stage::Ending { cause, deadline });
         }
         let Some(observed) = self.fresh(now, uid) else { return Turn::Stay };
+        self.turn_resize(now, uid, &observed);
         let Some(entry) = self.pods.get(uid) else { return Turn::Stay };
         let plan = plan::plan_active(&PlanInput {
             pod: &entry.pod,
@@ -458,6 +459,10 @@ pub(super) fn describe(planned: &PlannedStep) -> String {
         Step::StopSandbox(id) => format!("stop sandbox {}", short(id.as_str())),
         Step::RunSandbox { attempt } => format!("make sandbox, attempt {attempt}"),
         Step::StartContainer { name, attempt, .. } => format!("start {name}, attempt {attempt}"),
+        Step::ResizeContainers(all) => {
+            let names: Vec<&str> = all.iter().map(|c| c.name.as_str()).collect();
+            format!("resize {}", names.join(", "))
+        }
         Step::RemoveContainer { id, name, .. } => format!("remove {name} ({})", short(id.as_str())),
         Step::RemoveSandbox(id) => format!("remove sandbox {}", short(id.as_str())),
         Step::ReleasePod => "take volumes and cgroup away".to_owned(),

@@ -163,6 +163,10 @@ pub(super) struct Entry {
     pub(super) started_at: Moment,
     /// How long it had been there when this boot began.
     pub(super) before_boot: Duration,
+    /// What is to be told of a resize.
+    pub(super) resize: status::ResizeFacts,
+    /// When a resize that waits for room is looked at again.
+    pub(super) resize_again: Option<Moment>,
     /// Why its volumes have to be looked at again, if they have.
     pub(super) refresh: Option<String>,
     /// When the newest plan wants to be looked at again.
@@ -223,6 +227,8 @@ impl Entry {
             start_time: now.wall,
             started_at: now.mono,
             before_boot: Duration::ZERO,
+            resize: status::ResizeFacts::default(),
+            resize_again: None,
             refresh,
             wake_at: None,
             waiting: BTreeMap::new(),
@@ -250,7 +256,8 @@ impl Entry {
             // Once the work was told to stop there is nothing to do but wait for its report.
             return active_deadline.filter(|_| !cancel.is_cancelled());
         }
-        [self.retry_at, self.wake_at, active_deadline].into_iter().flatten().min()
+        let resize_again = self.resize_again.filter(|_| self.stage == Stage::Active);
+        [self.retry_at, self.wake_at, active_deadline, resize_again].into_iter().flatten().min()
     }
 
     /// When `activeDeadlineSeconds` are over.
@@ -316,6 +323,7 @@ impl Entry {
     pub(super) fn learn_report(&mut self, report: &WorkReport, retry: impl Fn(u32) -> Duration) {
         self.work = Work::Idle;
         self.settled_at = report.finished_at;
+        self.learn_resizes(report);
         let mut failure = None;
         for (step, result) in &report.results {
             match (step, result) {
@@ -406,6 +414,7 @@ impl Entry {
         for (name, memory) in &self.memory {
             let fact = facts.entry(name.clone()).or_default();
             fact.waiting = memory.failed.as_ref().map(|(_, reason)| reason.clone());
+            fact.resizing = memory.actuated.is_some();
             fact.ended = match memory.last_run {
                 LastRun::Ended(code) => Some(code),
                 LastRun::Never | LastRun::Began => None,

@@ -88,7 +88,9 @@ impl Node {
         }
         let mut entry = Entry::new(pod, true, now);
         if let Some(record) = self.records.remove(uid) {
+            let allocated = Arc::clone(&record.pod);
             entry.restore(record, &self.settings.boot_id, now);
+            entry.resume_resize(&allocated);
         }
         entry.learn_told(now);
         if let Some(seen) = self.runtime.get(uid) {
@@ -101,7 +103,12 @@ impl Node {
     /// A wanted pod has a new spec.
     fn change(&mut self, now: Now, uid: &PodUid, pod: Arc<Pod>) {
         let Some(entry) = self.pods.get_mut(uid) else { return self.want(now, uid, pod) };
-        let spec_changed = entry.wanted.as_ref().is_none_or(|old| old.spec != pod.spec);
+        let is_at_work = matches!(entry.stage, Stage::Active);
+        let worked_with = if is_at_work { entry.without_resize(&pod) } else { Arc::clone(&pod) };
+        let spec_changed = match &entry.wanted {
+            Some(_) if is_at_work => entry.pod.spec != worked_with.spec,
+            old => old.as_ref().is_none_or(|old| old.spec != pod.spec),
+        };
         let labels_changed = entry.wanted.as_ref().is_some_and(|old| {
             old.metadata.labels != pod.metadata.labels || old.metadata.annotations != pod.metadata.annotations
         });
@@ -114,7 +121,7 @@ impl Node {
             entry.stage,
             Stage::Queued | Stage::Asking | Stage::MakingRoom { .. } | Stage::Rejected(_) | Stage::Active
         ) {
-            entry.set_pod(pod);
+            entry.set_pod(worked_with);
             if spec_changed {
                 // What failed may work now, and what is under way may be for nothing.
                 entry.memory.values_mut().for_each(|m| m.failed = None);
@@ -286,6 +293,7 @@ impl Node {
         entry.learn_report(report, Self::retry_delay);
         entry.advance(report);
         self.tell_failed_stops(now, report);
+        self.tell_failed_resizes(now, report);
         let Some(entry) = self.pods.get_mut(&report.uid) else { return };
         if entry.stage == Stage::Forgetting && is_forgotten(report) {
             self.runtime.remove(&report.uid);

@@ -13,6 +13,7 @@ mod drive;
 mod entry;
 mod input;
 mod remember;
+mod resize;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -71,6 +72,8 @@ pub struct Settings {
     pub probes: Probes,
     /// What admission checks against.
     pub admission: super::admit::Limits,
+    /// Whether resources of a pod as a whole may change while it runs.
+    pub resize_pod_level: bool,
     /// Whether a program has the last word about pods that may start.
     pub admission_hook: bool,
 }

@@ -125,7 +125,9 @@ impl Entry {
             let has = |probe: fn(&Container) -> bool| spec.as_ref().is_some_and(|(_, container)| probe(container));
             let started = memory.started.clone().filter(|_| has(|c| c.startup_probe.is_some()));
             let ready = memory.ready.clone().filter(|_| has(|c| c.readiness_probe.is_some()));
-            (name.clone(), ContainerRecord { first_attempt, next_attempt, last_run, crash, started, ready })
+            let actuated = memory.actuated;
+            let record = ContainerRecord { first_attempt, next_attempt, last_run, crash, started, ready, actuated };
+            (name.clone(), record)
         });
         PodRecord {
             version: RECORD_VERSION,
@@ -158,10 +160,18 @@ impl Entry {
                 };
                 (state, crash.hash.clone())
             });
-            let ContainerRecord { first_attempt, next_attempt, last_run, .. } = *kept;
+            let ContainerRecord { first_attempt, next_attempt, last_run, actuated, .. } = *kept;
             let (started, ready) = (kept.started.clone(), kept.ready.clone());
-            let memory =
-                ContainerMemory { first_attempt, next_attempt, last_run, crash, started, ready, ..Default::default() };
+            let memory = ContainerMemory {
+                first_attempt,
+                next_attempt,
+                last_run,
+                crash,
+                started,
+                ready,
+                actuated,
+                ..Default::default()
+            };
             self.memory.insert(name.clone(), Box::new(memory));
         }
         if let Some(ending) = &record.ending {

@@ -16,6 +16,7 @@ mod admission;
 mod agents_lives;
 mod deletion;
 mod probes;
+mod resize;
 mod retries;
 
 /// A node with one source, and a clock.
@@ -76,6 +77,7 @@ fn settings(sources: &[SourceKind], boot: &str) -> Settings {
             allocatable: [("pods".to_owned(), Amount::from_value(110, Format::DecimalSi))].into(),
             ..Default::default()
         },
+        resize_pod_level: true,
         admission_hook: false,
     }
 }

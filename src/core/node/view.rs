@@ -66,6 +66,7 @@ impl Node {
             Some(Cause::Evicted(ending)) => Some(ending.as_ref().clone()),
             Some(Cause::Removed | Cause::Deleted | Cause::Orphan | Cause::Completed(_)) | None => None,
         };
+        let no_resize = status::ResizeFacts::default();
         let outcome = status::pod_status(&StatusInput {
             pod: &entry.pod,
             observed,
@@ -73,6 +74,7 @@ impl Node {
             stage: status_stage(&entry.stage),
             ending: ending.as_ref(),
             facts: &entry.container_facts(observed, settings.probes),
+            resize: if entry.stage == Stage::Active { &entry.resize } else { &no_resize },
             host_ips: &settings.host_ips,
             runtime_name: &settings.runtime_name,
             recursive_read_only: settings.recursive_read_only,

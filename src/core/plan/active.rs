@@ -16,9 +16,10 @@ use crate::api::record::{LOST_EXIT_CODE, LastRun};
 use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimeSandbox};
 use crate::api::v1::Container;
 use crate::core::backoff::{Decision, decide};
+use crate::core::resize;
 use crate::core::spec::CONTAINER_CONFIG_ERROR;
 use crate::core::status::{crash_loop_message, restarts_after};
-use crate::msg::{OnFailure, Reason, Step, StopReason};
+use crate::msg::{OnFailure, PlannedStep, Reason, ResizeContainer, Step, StopReason};
 use crate::util::text::about;
 
 /// Plans a wanted pod.
@@ -26,7 +27,7 @@ pub fn plan_active(input: &PlanInput<'_>) -> Plan {
     if let Some(plan) = restart_all::plan(input) {
         return plan;
     }
-    let mut planner = Planner { input, sandbox: None, plan: Plan::default() };
+    let mut planner = Planner { input, sandbox: None, plan: Plan::default(), resizes: Vec::new() };
     match sandbox_to_keep(input) {
         Ok(sandbox) => {
             planner.sandbox = Some(sandbox);
@@ -47,6 +48,7 @@ pub fn plan_active(input: &PlanInput<'_>) -> Plan {
             }
         }
     }
+    planner.resize();
     let mut plan = planner.plan;
     if plan.ended.is_none() {
         prune::dead_instances(input, &mut plan);
@@ -102,6 +104,8 @@ struct Planner<'a> {
     /// The sandbox that is kept; `None` while one is being made.
     sandbox: Option<&'a RuntimeSandbox>,
     plan: Plan,
+    /// Containers that get other CPU or memory while they run.
+    resizes: Vec<ResizeContainer>,
 }
 
 impl<'a> Planner<'a> {
@@ -284,7 +288,10 @@ impl<'a> Planner<'a> {
                 }
                 self.restart(ContainerKind::Init, container, instance);
             }
-            ContainerState::Running { .. } => self.plan.waits.push(format!("init container {name} to end")),
+            ContainerState::Running { .. } => {
+                self.plan.waits.push(format!("init container {name} to end"));
+                self.resize_running(container, instance);
+            }
             ContainerState::Created => {
                 self.start(ContainerKind::Init, container, "it was made and never started");
             }
@@ -308,11 +315,13 @@ impl<'a> Planner<'a> {
             ContainerState::Running { .. } => {
                 if let Some(reason) = self.stop_reason(container, instance) {
                     self.replace(ContainerKind::Sidecar, container, instance, reason);
-                } else if self.has_started(container, instance) {
-                    return Gate::Open;
-                } else {
-                    self.plan.waits.push(format!("sidecar {name} to pass its startup probe"));
+                    return unready;
                 }
+                self.resize_running(container, instance);
+                if self.has_started(container, instance) {
+                    return Gate::Open;
+                }
+                self.plan.waits.push(format!("sidecar {name} to pass its startup probe"));
             }
             ContainerState::Exited(_) => self.restart(ContainerKind::Sidecar, container, instance),
             ContainerState::Created => {
@@ -346,11 +355,13 @@ impl<'a> Planner<'a> {
             ContainerState::Running { .. } => {
                 if let Some(reason) = self.stop_reason(container, instance) {
                     let policy = container_restart_policy(pod, ContainerKind::App, container);
-                    if reason == StopReason::SpecChanged || policy != RestartPolicy::Never {
+                    if starts_anew(reason) || policy != RestartPolicy::Never {
                         self.replace(ContainerKind::App, container, instance, reason);
                     } else {
                         self.stop(container, instance, reason, OnFailure::Continue);
                     }
+                } else {
+                    self.resize_running(container, instance);
                 }
                 AppState::Lives
             }
@@ -377,8 +388,32 @@ impl<'a> Planner<'a> {
         if !made_with.is_empty() && *made_with != hash_of(container) {
             return Some(StopReason::SpecChanged);
         }
-        let condemned = self.memory(&container.name)?.condemned.as_ref()?;
-        (condemned.0 == instance.id).then_some(condemned.1)
+        let memory = self.memory(&container.name)?;
+        if let Some(condemned) = memory.condemned.as_ref().filter(|(id, _)| *id == instance.id) {
+            return Some(condemned.1);
+        }
+        let to = resize::sizes(self.input.pod, container);
+        memory.actuated.filter(|from| resize::needs_restart(container, *from, to)).map(|_| StopReason::Resized)
+    }
+
+    /// Has a running container resized, if it has other CPU or memory than it shall have.
+    fn resize_running(&mut self, container: &Container, instance: &RuntimeContainer) {
+        let Some(from) = self.memory(&container.name).and_then(|m| m.actuated) else { return };
+        let to = resize::sizes(self.input.pod, container);
+        let (id, name) = (instance.id.clone(), container.name.clone());
+        self.resizes.push(ResizeContainer { id, name, from, to });
+    }
+
+    /// The resizes come when what has to stop has stopped, and before anything starts.
+    fn resize(&mut self) {
+        if self.resizes.is_empty() || self.plan.ended.is_some() {
+            return;
+        }
+        let starts = |planned: &PlannedStep| matches!(planned.step, Step::StartContainer { .. });
+        let at = self.plan.steps.iter().position(starts).unwrap_or(self.plan.steps.len());
+        let step = Step::ResizeContainers(std::mem::take(&mut self.resizes));
+        let cause = "the pod has other CPU or memory now".to_owned();
+        self.plan.steps.insert(at, PlannedStep { step, cause, on_failure: OnFailure::Continue });
     }
 
     fn has_started(&self, container: &Container, instance: &RuntimeContainer) -> bool {
@@ -401,7 +436,7 @@ impl<'a> Planner<'a> {
     /// A changed spec or a lost container starts anew at once.
     fn replace(&mut self, kind: ContainerKind, container: &Container, instance: &RuntimeContainer, reason: StopReason) {
         self.stop(container, instance, reason, OnFailure::Abort);
-        if matches!(reason, StopReason::SpecChanged | StopReason::Unknown) {
+        if starts_anew(reason) || reason == StopReason::Unknown {
             self.push_start(kind, &container.name, None, reason.text());
         }
     }
@@ -497,6 +532,11 @@ impl<'a> Planner<'a> {
 
 /// A container failed for good, and the pod with it.
 struct Ended;
+
+/// Whether a container that is stopped for this starts again whatever its policy.
+fn starts_anew(reason: StopReason) -> bool {
+    matches!(reason, StopReason::SpecChanged | StopReason::Resized)
+}
 
 /// Where the init chain stands.
 enum InitState {

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use crate::api::ContainerId;
 use crate::api::moment::Moment;
-use crate::api::record::LastRun;
+use crate::api::record::{LastRun, Sizes};
 use crate::api::runtime::{RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
 use crate::api::v1::{Container, LifecycleHandler, Pod};
 use crate::core::backoff::{BackoffLimits, CrashBackoff};
@@ -49,6 +49,8 @@ pub struct ContainerMemory {
     pub started: Option<ContainerId>,
     /// The instance that its readiness probe holds ready.
     pub ready: Option<ContainerId>,
+    /// What its running instance has, while it shall have other CPU or memory.
+    pub actuated: Option<Sizes>,
     /// The instance that a liveness or startup probe gave up on, and which of the two.
     pub condemned: Option<(ContainerId, StopReason)>,
 }

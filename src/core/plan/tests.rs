@@ -7,6 +7,7 @@ mod ephemeral;
 mod inits;
 mod lives;
 mod properties;
+mod resizes;
 mod restart_all;
 mod restarts;
 mod sandboxes;
@@ -71,8 +72,8 @@ impl Scene {
 /// - `app/0 running`, `created`, `unknown` or `exited 3`; the number is the attempt, the instance lives in
 ///   the newest sandbox unless `in 0` says which; `image=app:2` is what it was made from, `unmarked` takes
 ///   its marks away, `marks=7` is the restart count in them, `prestop` gives it a hook in them;
-/// - `memory app first=2 next=3 ran ended=1 crash=20s exit=3s failed=5s started=0 condemned=0 startup=0`: the crash
-///   delay of a restart one second ago, seconds since the exit was seen, seconds until a failed start may be
+/// - `memory app first=2 next=3 ran ended=1 crash=20s exit=3s failed=5s started=0 had=100 condemned=0 startup=0`: the crash
+///   delay of a restart one second ago, the CPU requested that the running instance has, seconds since the exit was seen, seconds until a failed start may be
 ///   repeated, attempts of instances with verdicts;
 /// - `next sandbox 4`.
 fn scene(spec: &str, text: &str) -> Scene {
@@ -177,6 +178,7 @@ fn a_memory(scene: &Scene, words: &[&str]) -> ContainerMemory {
                 let reason = Reason { reason: "ErrImagePull".to_owned(), message: "no such image".to_owned() };
                 memory.failed = Some((NOW + seconds(), reason));
             }
+            "had" => memory.actuated = Some(Sizes { cpu_request: value.parse().expect("a size"), ..Sizes::default() }),
             "started" => memory.started = Some(instance()),
             "condemned" => memory.condemned = Some((instance(), StopReason::Liveness)),
             "startup" => memory.condemned = Some((instance(), StopReason::Startup)),
@@ -184,6 +186,11 @@ fn a_memory(scene: &Scene, words: &[&str]) -> ContainerMemory {
         }
     }
     memory
+}
+
+/// Sizes as requests/limits of CPU and of memory.
+fn text(sizes: Sizes) -> String {
+    format!("{}/{} {}/{}", sizes.cpu_request, sizes.cpu_limit, sizes.memory_request, sizes.memory_limit)
 }
 
 /// The plan, one step a line; a step whose failure ends the plan is marked with `!`.
@@ -211,6 +218,11 @@ fn transcript(plan: &Plan) -> String {
                 let kind = format!("{kind:?}").to_lowercase();
                 let target = target.as_ref().map(|id| format!(" target={id}")).unwrap_or_default();
                 format!("start {kind} {name} attempt={attempt}{target}: {cause}")
+            }
+            Step::ResizeContainers(all) => {
+                let one =
+                    |c: &crate::msg::ResizeContainer| format!("{} from {:?} to {:?}", c.id, text(c.from), text(c.to));
+                format!("resize {}", all.iter().map(one).collect::<Vec<_>>().join(", ")).replace('"', "")
             }
             Step::RemoveContainer { id, .. } => format!("remove {id}: {cause}"),
             Step::RemoveSandbox(id) => format!("remove {id}: {cause}"),

@@ -34,6 +34,7 @@ mod unkept;
 pub use container::{container_spec, subpaths};
 pub use error::{CONTAINER_CONFIG_ERROR, SANDBOX_CONFIG_ERROR, SpecError};
 pub use mounts::{SubPath, wants_etc_hosts};
+pub use resources::container_resources;
 pub use sandbox::sandbox_spec;
 pub use unkept::unkept;
 

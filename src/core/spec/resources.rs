@@ -32,7 +32,7 @@ fn linux(cpu_request: Option<Amount>, cpu_limit: Amount, memory_limit: Amount, c
 }
 
 /// Limits of a container.
-pub(super) fn container_resources(pod: &Pod, container: &Container, facts: &NodeFacts) -> Resources {
+pub fn container_resources(pod: &Pod, container: &Container, facts: &NodeFacts) -> Resources {
     let own = container.resources.as_ref();
     let requests = own.and_then(|r| r.requests.as_ref());
     let limits = own.and_then(|r| r.limits.as_ref());

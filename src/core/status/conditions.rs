@@ -64,6 +64,25 @@ impl Answer {
     }
 }
 
+/// What a resize waits for, and that one is under way.
+fn resize_conditions(input: &StatusInput<'_>) -> Vec<PodCondition> {
+    let holds = |type_: &str, reason: Option<&str>, message: Option<&str>, generation: i64| PodCondition {
+        message: message.map(str::to_owned),
+        observed_generation: Some(generation).filter(|g| *g != 0),
+        reason: reason.map(str::to_owned),
+        status: "True".to_owned(),
+        type_: type_.to_owned(),
+        ..PodCondition::default()
+    };
+    let pending = input.resize.pending.as_ref();
+    let pending =
+        pending.map(|(why, generation)| holds("PodResizePending", Some(&why.reason), Some(&why.message), *generation));
+    let in_progress = input.resize.in_progress.as_ref().map(|(failure, generation)| {
+        holds("PodResizeInProgress", failure.as_ref().map(|_| "Error"), failure.as_deref(), *generation)
+    });
+    pending.into_iter().chain(in_progress).collect()
+}
+
 fn terminal_reason(phase: Phase) -> &'static str {
     if phase == Phase::Succeeded { "PodCompleted" } else { "PodFailed" }
 }
@@ -116,6 +135,7 @@ pub(super) fn kubelet_conditions(
         kept(CONTAINERS_READY, containers_ready),
         condition(input, SCHEDULED, Answer::yes()),
     ];
+    conditions.extend(resize_conditions(input));
     if input.restart_all == RestartAll::InForce && phase::may_restart_all(input.pod) {
         conditions.push(condition(input, ALL_RESTARTING, all_restarting(input, view, phase)));
     }

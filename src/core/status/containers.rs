@@ -212,6 +212,7 @@ impl Writer<'_> {
             _ => last_told(),
         };
         let spec = container.resources.as_ref();
+        let resizing = self.input.facts.get(&container.name).is_some_and(|facts| facts.resizing);
         ContainerStatus {
             allocated_resources: spec.and_then(|r| r.requests.clone()).filter(|r| !r.is_empty()),
             container_id: Some(id),
@@ -219,7 +220,7 @@ impl Writer<'_> {
             image_id: newest.image_ref.clone(),
             last_state: Some(last_state),
             name: container.name.clone(),
-            resources: Some(resources::in_force(spec, newest, old.filter(|_| same_instance))),
+            resources: Some(resources::in_force(spec, newest, old.filter(|_| same_instance && resizing))),
             restart_count,
             state: Some(state),
             user: newest.user.as_ref().map(user),

@@ -89,6 +89,8 @@ pub struct ContainerFacts {
     /// Exit code of its newest instance, where it was seen to end: counts for what neither the runtime nor a status
     /// tells any more.
     pub ended: Option<i32>,
+    /// Whether a resize of it is under way: then what was told before stands for what the runtime doesn't tell.
+    pub resizing: bool,
     /// The instance that the two verdicts speak of; verdicts about another instance don't count.
     pub probed: Option<ContainerId>,
     /// Verdict of the startup probe; `None` if there is no such probe or no verdict yet. `false` also
@@ -96,6 +98,15 @@ pub struct ContainerFacts {
     pub started: Option<bool>,
     /// Verdict of the readiness probe; `None` if there is no such probe or no verdict yet.
     pub ready: Option<bool>,
+}
+
+/// What is told of a resize.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResizeFacts {
+    /// Why the pod does not get the CPU and memory that it wants, and the pod's generation that this speaks of.
+    pub pending: Option<(Reason, i64)>,
+    /// Set while not all containers have what the pod got: the last failure, and the pod's generation.
+    pub in_progress: Option<(Option<String>, i64)>,
 }
 
 /// Everything that a pod's status depends on.
@@ -115,6 +126,8 @@ pub struct StatusInput<'a> {
     pub ending: Option<&'a Ending>,
     /// Facts by container name.
     pub facts: &'a BTreeMap<String, ContainerFacts>,
+    /// What is to be told of a resize.
+    pub resize: &'a ResizeFacts,
     /// Node addresses, primary first; the pod's addresses take their order of families from it.
     pub host_ips: &'a [String],
     /// Name of the runtime, the scheme of `containerID`: `containerd`.

@@ -9,7 +9,7 @@ use crate::core::node::entry::Stage;
 use crate::msg::Reason;
 
 /// A pod that requests so many thousandths of a CPU; `more` is laid over its spec.
-fn asking(uid: &str, millis: u32, more: &Value) -> Arc<Pod> {
+pub(super) fn asking(uid: &str, millis: u32, more: &Value) -> Arc<Pod> {
     let mut pod = json!({
         "metadata": {"uid": uid, "name": uid, "namespace": "ns"},
         "spec": {
@@ -34,7 +34,7 @@ fn critical(uid: &str, millis: u32) -> Arc<Pod> {
 }
 
 /// A node with one CPU, that has looked at its runtime; it remembers `records`.
-fn one_cpu(records: Vec<PodRecord>) -> Story {
+pub(super) fn one_cpu(records: Vec<PodRecord>) -> Story {
     let mut story = Story::new();
     let one = Amount::from_value(1, Format::DecimalSi);
     story.node.settings.admission.allocatable.insert("cpu".to_owned(), one);
@@ -43,7 +43,7 @@ fn one_cpu(records: Vec<PodRecord>) -> Story {
 }
 
 /// Looks at the runtime for the first time.
-fn looked(mut story: Story) -> Story {
+pub(super) fn looked(mut story: Story) -> Story {
     story.see(Scope::All, Vec::new(), &[]);
     story
 }
@@ -58,7 +58,7 @@ fn told(story: &mut Story, uid: &str) -> String {
     words.join(" ").trim_end().to_owned()
 }
 
-fn events(story: &Story, uid: &str) -> Vec<String> {
+pub(super) fn events(story: &Story, uid: &str) -> Vec<String> {
     let entry = &story.node.pods[&PodUid::from(uid)];
     entry.events.iter().map(|e| format!("{}: {}", e.event.reason, e.event.message)).collect()
 }

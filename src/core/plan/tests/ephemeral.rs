@@ -24,6 +24,7 @@ fn those_that_were_added_start_beside_their_targets() {
         expect![[r#"
             start ephemeral guest attempt=0 target=a/1: it was added to the running pod
             start app a attempt=2: it was made and never started
+            remove a/0: older dead instances are not kept
         "#]],
     );
 }
@@ -74,12 +75,18 @@ fn a_new_sandbox_comes_before_them_and_the_end_of_the_pod_is_theirs() {
         SPEC,
         "sandbox 0 dead\ni/0 exited 0\na/0 exited 1\nfree/0 running",
         expect![[r#"
+            stop free/0 (pod sandbox changed) grace=30s!
+            stop sandbox-0: its sandbox is not ready!
+            prepare: its sandbox is not ready!
+            run sandbox attempt=1: its sandbox is not ready!
+            start init i attempt=1: its turn in the init chain!
         "#]],
     );
     check(
         &SPEC.replace("{initContainers", "{restartPolicy: Never, initContainers"),
         "sandbox 0 ready\ni/0 exited 0\na/0 exited 0\nfree/0 running",
         expect![[r#"
+            ended Succeeded
         "#]],
     );
 }

@@ -116,6 +116,13 @@ impl Life {
         match step {
             Step::AskAdmissionHook => self.broken.push("asked about after it was admitted".to_owned()),
             Step::PreparePod | Step::ReleasePod => {}
+            Step::ResizeContainers(all) => {
+                for one in &all {
+                    if let Some(memory) = self.scene.memory.get_mut(&one.name) {
+                        memory.actuated = None;
+                    }
+                }
+            }
             Step::StopContainers { containers, .. } => {
                 let stopped = |c: &&mut RuntimeContainer| containers.iter().any(|stop| stop.id == c.id);
                 observed.containers.iter_mut().filter(stopped).for_each(|c| c.state = dead());

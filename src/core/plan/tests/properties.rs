@@ -10,6 +10,7 @@ use crate::api::pod::{
 };
 use crate::api::v1::Container;
 use crate::core::status::restarts_all;
+use crate::msg::ResizeContainer;
 
 type Held = Result<(), TestCaseError>;
 
@@ -164,6 +165,7 @@ proptest! {
                     Step::StopContainers { containers, .. } => containers.iter().all(|stop| container(&stop.id)),
                     Step::RemoveContainer { id, .. } => container(&id),
                     Step::StopSandbox(id) | Step::RemoveSandbox(id) => sandbox(id),
+                    Step::ResizeContainers(all) => all.iter().all(|one| container(&one.id)),
                     Step::StartContainer { name, .. } => find_container(&scene.pod, &name).is_some(),
                     Step::PreparePod | Step::RunSandbox { .. } | Step::ReleasePod | Step::ForgetPod => true,
                     Step::AskAdmissionHook => false,
@@ -394,6 +396,15 @@ proptest! {
                     });
                     prop_assert!(!stops_it, "{}", transcript(&plan));
                     prop_assert!(made.is_none_or(|made| made < i), "{}", transcript(&plan));
+                }
+                Step::ResizeContainers(all) => {
+                    let stops = |step: &Step| matches!(step, Step::StopContainers { .. } | Step::StopSandbox(_));
+                    prop_assert!(!later.iter().any(|planned| stops(&planned.step)), "{}", transcript(&plan));
+                    let started = plan.steps[..i].iter().any(|p| matches!(p.step, Step::StartContainer { .. }));
+                    prop_assert!(!started && made.is_none() && !all.is_empty(), "{}", transcript(&plan));
+                    let runs = |c: &RuntimeContainer| matches!(c.state, ContainerState::Running { .. });
+                    let present = |one: &ResizeContainer| present(&scene, &plan, &one.name).is_some_and(|c| c.id == one.id && runs(c));
+                    prop_assert!(all.iter().all(present), "{}", transcript(&plan));
                 }
                 Step::RunSandbox { .. } => {
                     let stops = |step: &Step| matches!(step, Step::StopContainers { .. } | Step::StopSandbox(_));

@@ -226,8 +226,9 @@ fn one_memory() -> impl Strategy<Value = Box<ContainerMemory>> {
     let failed = prop::option::weighted(0.2, 0..20_u64);
     let reason = prop::sample::select(vec![StopReason::Liveness, StopReason::Startup]);
     let (exit, ready) = ((id(), moment()), id());
-    (0..7_u32, last_run, crash, exit, failed, ready, (id(), id(), reason)).prop_map(
-        |(next_attempt, last_run, crash, (exit, at), failed, ready, (started, condemned, reason))| {
+    let actuated = prop::option::weighted(0.2, Just(Sizes { cpu_request: 100, ..Sizes::default() }));
+    (0..7_u32, last_run, crash, exit, failed, (ready, actuated), (id(), id(), reason)).prop_map(
+        |(next_attempt, last_run, crash, (exit, at), failed, (ready, actuated), (started, condemned, reason))| {
             Box::new(ContainerMemory {
                 first_attempt: next_attempt.saturating_sub(4),
                 next_attempt,
@@ -243,6 +244,7 @@ fn one_memory() -> impl Strategy<Value = Box<ContainerMemory>> {
                 }),
                 started,
                 ready,
+                actuated,
                 condemned: condemned.map(|id| (id, reason)),
             })
         },

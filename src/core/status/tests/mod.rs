@@ -34,6 +34,7 @@ struct Scene {
     stage: Stage<'static>,
     ending: Option<Ending>,
     facts: BTreeMap<String, ContainerFacts>,
+    resize: ResizeFacts,
     host_ips: Vec<String>,
     recursive_read_only: bool,
     restart_all: RestartAll,
@@ -51,6 +52,7 @@ fn scene(spec: Value) -> Scene {
         stage: Stage::Active,
         ending: None,
         facts: BTreeMap::new(),
+        resize: ResizeFacts::default(),
         host_ips: vec!["192.0.2.2".into()],
         recursive_read_only: false,
         restart_all: RestartAll::InForce,
@@ -113,6 +115,7 @@ impl Scene {
 
     fn outcome(&self) -> Outcome {
         pod_status(&StatusInput {
+            resize: &self.resize,
             pod: &self.pod,
             observed: self.observed.as_ref(),
             previous: self.previous.as_ref(),

@@ -94,6 +94,8 @@ fn facts_of(status: &Map<String, Value>) -> BTreeMap<String, ContainerFacts> {
         let reason = text(status, "/state/waiting/reason");
         let waiting = !["", "ContainerCreating", "PodInitializing"].contains(&reason);
         ContainerFacts {
+            ended: None,
+            resizing: false,
             waiting: waiting
                 .then(|| Reason { reason: reason.into(), message: text(status, "/state/waiting/message").into() }),
             probed: Some(text(status, "/containerID").trim_start_matches("containerd://").into()),
@@ -145,6 +147,7 @@ fn a_recorded_run_comes_out_again() {
             // The runtime's address was not yet known, or is forgotten, where the status has none.
             let has_ip = expect.contains_key("podIP");
             let outcome = pod_status(&StatusInput {
+                resize: &ResizeFacts::default(),
                 pod: &pod,
                 observed: Some(&seen),
                 previous: told.as_ref(),
