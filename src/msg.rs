@@ -81,11 +81,21 @@ pub enum RuntimeHealth {
     Down(String),
 }
 
+/// How closely PLEG looks at a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Look {
+    /// At what is new since the last look: what runs tells the same as long as nobody changes it.
+    #[default]
+    AtNews,
+    /// At all that runs: it was changed.
+    AtAll,
+}
+
 /// What PLEG is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlegCommand {
     /// Look at one pod now.
-    Inspect(PodUid),
+    Inspect(PodUid, Look),
     /// List everything now.
     Relist,
 }

@@ -290,7 +290,7 @@ impl SyncLoop {
         for effect in self.node.step(now, input) {
             match effect {
                 Effect::Work(work) => self.outbox.work.send(work),
-                Effect::Inspect(uid) => self.outbox.pleg.send(PlegCommand::Inspect(uid)),
+                Effect::Inspect(uid, look) => self.outbox.pleg.send(PlegCommand::Inspect(uid, look)),
                 Effect::Record(record) => (self.outbox.store)(ToStore::Put(record)),
                 Effect::Unrecord(uid) => (self.outbox.store)(ToStore::Remove(uid)),
                 Effect::Tell(told) => (self.outbox.events)(told),

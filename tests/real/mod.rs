@@ -10,6 +10,7 @@ mod admission;
 mod crashes;
 mod crowd;
 mod lifecycle;
+mod logs;
 mod manifests;
 mod probes;
 mod pulls;

@@ -177,7 +177,7 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Work(work) => self.take_work(work),
-                Effect::Inspect(uid) => {
+                Effect::Inspect(uid, _) => {
                     self.say(|| format!("inspect {uid}"));
                     self.inspect.push_back(uid);
                 }

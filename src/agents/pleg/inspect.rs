@@ -1,7 +1,7 @@
 //! A close look at one pod, on a thread of its own.
 //!
 //! Lists the pod, then inspects what is new since the last view: what a dead container or a ready
-//! sandbox once told does not change. Owns nothing but its job; sends exactly one result.
+//! sandbox once told does not change, and what runs tells the same until somebody changes it. Owns nothing but its job; sends exactly one result.
 
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ pub(super) struct Job {
     pub(super) client: Client,
     pub(super) uid: PodUid,
     pub(super) last: Option<Arc<RuntimePod>>,
+    /// Whether what runs is read again though nothing of it is new.
+    pub(super) anew: bool,
     pub(super) cancel: Cancel,
     pub(super) results: Sender<Inspected>,
 }
@@ -81,7 +83,11 @@ impl Job {
 
     fn container(&self, listed: RuntimeContainer) -> Result<Option<RuntimeContainer>, CriError> {
         let known = self.last.iter().flat_map(|last| &last.containers).find(|c| c.id == listed.id);
-        if let Some(known) = known.filter(|c| state_number(&c.state) == state_number(&listed.state)) {
+        let is_same = |c: &&RuntimeContainer| {
+            let changed = self.anew && matches!(listed.state, ContainerState::Running { .. });
+            !changed && state_number(&c.state) == state_number(&listed.state)
+        };
+        if let Some(known) = known.filter(is_same) {
             return Ok(Some(known.clone()));
         }
         let mut container = match self.client.container_status(&listed.id, &self.cancel) {

@@ -10,7 +10,7 @@ mod events;
 mod inspect;
 mod last_words;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::api::runtime::{ContainerState, RuntimePod, SandboxState};
 use crate::api::runtime_info::{Life, PodGlimpse};
 use crate::api::{PodName, PodUid};
 use crate::cri::Client;
-use crate::msg::{FromPleg, Observation, PlegCommand, RuntimeHealth, Scope, UnknownPod};
+use crate::msg::{FromPleg, Look as Closeness, Observation, PlegCommand, RuntimeHealth, Scope, UnknownPod};
 use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
@@ -100,6 +100,7 @@ impl PlegHandle {
                 names: BTreeMap::new(),
                 looks: BTreeMap::new(),
                 queue: VecDeque::new(),
+                changed: BTreeSet::new(),
                 results_sender,
                 results,
                 hints,
@@ -188,6 +189,8 @@ struct PlegActor {
     /// What the newest list calls the pods that no look has reached yet.
     names: BTreeMap<PodUid, PodName>,
     looks: BTreeMap<PodUid, Look>,
+    /// Pods of which the next look reads anew what runs.
+    changed: BTreeSet<PodUid>,
     /// Pods that wait for a free look; each at most once.
     queue: VecDeque<PodUid>,
     results_sender: Sender<Inspected>,
@@ -214,7 +217,12 @@ impl PlegActor {
             select! {
                 recv(stopped) -> _ => break,
                 recv(commands) -> got => match got {
-                    Ok(PlegCommand::Inspect(uid)) => self.look(uid),
+                    Ok(PlegCommand::Inspect(uid, look)) => {
+                        if look == Closeness::AtAll {
+                            self.changed.insert(uid.clone());
+                        }
+                        self.look(uid);
+                    }
                     Ok(PlegCommand::Relist) => self.relist_at = now,
                     // The sync loop has ended, and the agent with it.
                     Err(_) => break,
@@ -339,9 +347,11 @@ impl PlegActor {
     fn start_looks(&mut self) {
         while self.looks.len() < INSPECTIONS_AT_ONCE {
             let Some(uid) = self.queue.pop_front() else { return };
+            let anew = self.changed.remove(&uid);
             let job = inspect::Job {
                 client: self.client.clone(),
                 uid: uid.clone(),
+                anew,
                 last: self.views.get(&uid).map(|view| Arc::clone(&view.pod)),
                 cancel: Cancel::new(),
                 results: self.results_sender.clone(),
@@ -354,6 +364,7 @@ impl PlegActor {
                 }
                 Err(error) => {
                     log::warn!("no thread to look at pod {uid}, will try at the next relist: {error}");
+                    self.changed.extend(anew.then(|| uid.clone()));
                     self.queue.push_front(uid);
                     return;
                 }

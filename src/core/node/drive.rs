@@ -215,7 +215,8 @@ impl Node {
             entry.waits = vec![text];
         } else if entry.asked_at.is_none() {
             entry.asked_at = Some(now.mono);
-            self.effect(Effect::Inspect(uid.clone()));
+            let look = std::mem::take(&mut entry.look);
+            self.effect(Effect::Inspect(uid.clone(), look));
         }
         None
     }

@@ -15,7 +15,7 @@ use crate::core::admit::Claim;
 use crate::core::images::ImageReason;
 use crate::core::plan::{self, ContainerMemory};
 use crate::core::status;
-use crate::msg::{CountedEvent, PodEvent, Reason, Step, StepResult, WorkReport};
+use crate::msg::{CountedEvent, Look, PodEvent, Reason, Step, StepResult, WorkReport};
 use crate::util::cancel::Cancel;
 
 /// Events kept per pod.
@@ -178,6 +178,8 @@ pub(super) struct Entry {
     pub(super) waits: Vec<String>,
     /// Why the last look at what the runtime has of it failed; `None` when it did not.
     pub(super) unseen_why: Option<String>,
+    /// How closely the next look shall be.
+    pub(super) look: Look,
     /// Asked PLEG to look; at most one request is under way.
     pub(super) asked_at: Option<Moment>,
     pub(super) status: Arc<PodStatus>,
@@ -235,6 +237,7 @@ impl Entry {
             plan: Vec::new(),
             waits: Vec::new(),
             unseen_why: None,
+            look: Look::default(),
             asked_at: None,
             status: Arc::new(PodStatus::default()),
             events: VecDeque::new(),

@@ -30,8 +30,8 @@ use crate::core::backoff::BackoffLimits;
 use crate::core::mux::Mux;
 use crate::core::status::RestartAll;
 use crate::msg::{
-    NodeMarks, NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, Refresh, RuntimeHealth, SourceKind,
-    SourceUpdate, ToldEvent, WorkReport,
+    Look, NodeMarks, NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, Refresh, RuntimeHealth,
+    SourceKind, SourceUpdate, ToldEvent, WorkReport,
 };
 
 use entry::Entry;
@@ -109,7 +109,7 @@ pub enum Effect {
     /// Hand to a worker.
     Work(PodWork),
     /// Ask PLEG to look at a pod.
-    Inspect(PodUid),
+    Inspect(PodUid, Look),
     /// Keep on disk.
     Record(Arc<PodRecord>),
     /// Remove from disk.

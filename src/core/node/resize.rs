@@ -17,7 +17,7 @@ use crate::api::v1::Pod;
 use crate::api::{PodUid, pod};
 use crate::core::admit::{AdmissionView, Other};
 use crate::core::{plan, qos, resize};
-use crate::msg::{EventType, Reason, Step, StepResult, WorkReport};
+use crate::msg::{EventType, Look, Reason, Step, StepResult, WorkReport};
 
 /// A resize that the node has no room for is looked at again after this, if nobody gives room back before.
 const LOOK_AGAIN: Duration = Duration::from_secs(180);
@@ -82,6 +82,9 @@ impl Entry {
 
     /// Learns which containers a work resized or started anew.
     pub(super) fn learn_resizes(&mut self, report: &WorkReport) {
+        if report.results.iter().any(|(step, _)| matches!(step, Step::ResizeContainers(_))) {
+            self.look = Look::AtAll;
+        }
         for (step, result) in &report.results {
             let names: Vec<&String> = match (step, result) {
                 (Step::ResizeContainers(all), StepResult::Done) => all.iter().map(|one| &one.name).collect(),

@@ -147,7 +147,8 @@ impl Story {
                     out.push(format!("work {}", work.uid));
                     self.works.push(work);
                 }
-                Effect::Inspect(uid) => out.push(format!("inspect {uid}")),
+                Effect::Inspect(uid, Look::AtNews) => out.push(format!("inspect {uid}")),
+                Effect::Inspect(uid, Look::AtAll) => out.push(format!("inspect all of {uid}")),
                 Effect::Record(record) => {
                     out.push(format!("record {}", record.uid));
                     self.records.insert(record.uid.clone(), record);

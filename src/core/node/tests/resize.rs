@@ -74,7 +74,7 @@ fn a_resize_that_fits_is_carried_out_and_survives_the_agent() {
     story.see(Scope::All, vec![with_app("a", 0, running())], &[]);
     assert_eq!(resizes(&story), [(300, 500)]);
     assert_eq!(told(&mut story, "a"), ["PodResizeInProgress   of 2", "Some(\"500m\")"]);
-    story.report(&StepResult::Done);
+    assert_eq!(story.report(&StepResult::Done), "inspect all of a, record a");
     story.see(Scope::Pod("a".into()), vec![with_app("a", 0, running())], &[]);
     assert_eq!(told(&mut story, "a"), ["Some(\"500m\")"]);
     assert_eq!(reasons(&story, "a"), ["ResizeCompleted"]);
