@@ -129,7 +129,9 @@ impl Entry {
                 memory.ready = id.filter(|_| told.ready);
             }
             // Init containers run again in a new sandbox, whatever they did in the old one.
-            if memory.last_run == LastRun::Never && kind == Some(ContainerKind::App) {
+            // Those that were added to the pod never run again.
+            let is_of_the_pod = matches!(kind, Some(ContainerKind::App | ContainerKind::Ephemeral));
+            if memory.last_run == LastRun::Never && is_of_the_pod {
                 memory.last_run = last_run(told);
             }
         }
