@@ -103,7 +103,12 @@ impl Node {
     /// A wanted pod has a new spec.
     fn change(&mut self, now: Now, uid: &PodUid, pod: Arc<Pod>) {
         let Some(entry) = self.pods.get_mut(uid) else { return self.want(now, uid, pod) };
-        let is_at_work = matches!(entry.stage, Stage::Active);
+        // One that was at work in an earlier life of the agent has what was allocated then.
+        let is_at_work = match entry.stage {
+            Stage::Active => true,
+            Stage::Queued => entry.saved.is_some(),
+            _ => false,
+        };
         let worked_with = if is_at_work { entry.without_resize(&pod) } else { Arc::clone(&pod) };
         let spec_changed = match &entry.wanted {
             Some(_) if is_at_work => entry.pod.spec != worked_with.spec,

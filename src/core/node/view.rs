@@ -126,7 +126,9 @@ impl Entry {
             return format!("a worker is at it: {}", self.plan.join(", then "));
         }
         let look = self.unseen_why.iter().map(|why| format!("a look at what the runtime has of it: {why}"));
-        let waits: Vec<String> = look.chain(self.waits.iter().cloned()).collect();
+        let pending = self.resize.pending.iter().filter(|_| self.stage == Stage::Active);
+        let room = pending.map(|(why, _)| format!("the CPU and memory that it was resized to: {}", why.message));
+        let waits: Vec<String> = look.chain(self.waits.iter().cloned()).chain(room).collect();
         if !waits.is_empty() {
             return format!("waits for {}", waits.join("; "));
         }

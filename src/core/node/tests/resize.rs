@@ -95,7 +95,10 @@ fn a_resize_without_room_waits_and_the_pod_goes_on_with_what_it_has() {
         "observedGeneration": 2}]);
     deferred.status = serde_json::from_value(json!({ "conditions": conditions })).expect("a status");
     let deferred = Arc::new(deferred);
+    let mut touched = deferred.as_ref().clone();
+    touched.metadata.resource_version = Some("9".to_owned());
     story.restart("boot");
+    story.source(&[Arc::new(touched), wants("b", 600, 1)]);
     story.source(&[Arc::clone(&deferred), wants("b", 600, 1)]);
     story.see(Scope::All, vec![with_app("a", 0, running()), with_app("b", 0, running())], &[]);
     assert_eq!(told(&mut story, "a"), [format!("PodResizePending Deferred {why} of 2"), "Some(\"300m\")".to_owned()]);

@@ -282,7 +282,9 @@ proptest! {
     #[test]
     fn all_containers_restart_together_or_not_at_all(scene in a_scene()) {
         let plan = plan_active(&scene.input());
-        let named = |c: &&RuntimeContainer| find_container(&scene.pod, &c.name).is_some();
+        let named = |c: &&RuntimeContainer| {
+            find_container(&scene.pod, &c.name).is_some_and(|(kind, _)| kind != ContainerKind::Ephemeral)
+        };
         let removes = |id: &ContainerId| {
             plan.steps.iter().any(|p| matches!(&p.step, Step::RemoveContainer { id: removed, .. } if removed == id))
         };
