@@ -181,12 +181,12 @@ mod tests {
 
     #[test]
     fn policies_say_what_needs_a_restart() {
-        let mut container = Container::default();
-        container.resize_policy = serde_json::from_value(json!([
+        let policies = serde_json::from_value(json!([
             {"resourceName": "cpu", "restartPolicy": "NotRequired"},
             {"resourceName": "memory", "restartPolicy": "RestartContainer"},
         ]))
         .expect("policies");
+        let container = Container { resize_policy: policies, ..Container::default() };
         let from = Sizes { cpu_request: 1, memory_limit: 1, ..Sizes::default() };
         for (to, expect) in [
             (from, false),

@@ -193,7 +193,11 @@ fn logs_of_a_container_go_with_it() {
         wait::until("a running container", SOON, || {
             let id = fake.container_id("again-node", "app").ok_or("no container")?;
             let due = fake.with(|state| state.containers.get(&id).is_some_and(|it| it.attempt() == attempt));
-            if due { Ok(fake.exit_container(&id, 1)) } else { Err(format!("{:?}", fake.containers())) }
+            if !due {
+                return Err(format!("{:?}", fake.containers()));
+            }
+            fake.exit_container(&id, 1);
+            Ok(())
         });
         wait::until(&format!("only {left:?}"), SOON, || {
             let entries = fs::read_dir(folder).map_err(|e| e.to_string())?;
