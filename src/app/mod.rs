@@ -315,6 +315,8 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     let tools_server = LocalServer::start(&socket, LocalTools { view, client, checks })
         .inspect_err(|error| log::error!("ferrolet ps and the other tools will not work: {error}"))
         .ok();
+    // What only the start needed.
+    crate::util::heap::give_back();
 
     while signals.wait().context("wait for signals")? == Told::Reload {
         log::info!("SIGHUP: nothing is reloaded by this version, restart the agent to read its configuration again");

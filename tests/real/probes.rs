@@ -52,9 +52,9 @@ fn get(port: Value, path: &str) -> Value {
     json!({ "httpGet": { "port": port, "path": path } })
 }
 
-/// Liveness and readiness by one handler: for what shall stay.
+/// Liveness and readiness by one handler: for what shall stay. A busy machine may take half a minute to start a server.
 fn both(handler: &Value) -> Value {
-    let live = each_second(handler.clone(), json!({ "initialDelaySeconds": 2, "failureThreshold": 5 }));
+    let live = each_second(handler.clone(), json!({ "initialDelaySeconds": 2, "failureThreshold": 60 }));
     json!({ "livenessProbe": live, "readinessProbe": each_second(handler.clone(), json!({})) })
 }
 
