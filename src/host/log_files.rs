@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
 use super::HostError;
 
@@ -62,17 +60,16 @@ pub fn beside(log: &Path) -> Result<Vec<String>, HostError> {
     Ok(names)
 }
 
-/// Gives a file another name, unless that name is taken.
+/// Gives a file another name, unless that name is taken. For a moment it has both.
 pub fn rename_to_free(from: &Path, to: &Path) -> Result<Moved, HostError> {
-    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
-        Ok(()) => Ok(Moved::Done),
-        Err(Errno::EEXIST) => Ok(Moved::NameTaken),
-        // A file system that cannot do it in one step.
-        Err(Errno::EINVAL | Errno::ENOSYS) if fs::symlink_metadata(to).is_ok() => Ok(Moved::NameTaken),
-        Err(Errno::EINVAL | Errno::ENOSYS) => {
-            fs::rename(from, to).map(|()| Moved::Done).map_err(|e| HostError::io("rename log", from, e))
-        }
-        Err(e) => Err(HostError::io("rename log", from, e)),
+    let failed = |e| HostError::io("rename log", from, e);
+    match fs::hard_link(from, to) {
+        Ok(()) => fs::remove_file(from).map(|()| Moved::Done).map_err(failed),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(Moved::NameTaken),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(failed(e)),
+        // A file system without second names.
+        Err(_) if fs::symlink_metadata(to).is_ok() => Ok(Moved::NameTaken),
+        Err(_) => fs::rename(from, to).map(|()| Moved::Done).map_err(failed),
     }
 }
 
