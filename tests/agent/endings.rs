@@ -31,7 +31,7 @@ fn stops(fake: &FakeCri) -> Vec<String> {
 }
 
 #[test]
-fn sidecars_end_last_started_first_with_what_is_left_of_the_grace_period() {
+fn sidecars_wait_for_the_app_and_get_what_is_left_of_the_grace_period() {
     let fake = FakeCri::start();
     fake.add_image("busybox");
     let deaf = || Behaviour { ignores_term: true, ..Behaviour::default() };
@@ -48,8 +48,12 @@ fn sidecars_end_last_started_first_with_what_is_left_of_the_grace_period() {
     fake.forget_calls();
     remove(&agent, "row");
     wait_gone(&agent, &fake, "row");
-    // The app takes all of it; the others get the two seconds that everybody gets, one after the other.
-    assert_eq!(stops(&fake), ["app 3 s", "late 2 s", "early 2 s"]);
+    // The app takes all of it: the others then get the two seconds that everybody gets, side by side as with a kubelet.
+    let mut stops = stops(&fake);
+    stops[1..].sort();
+    assert_eq!(stops[1..], ["early 2 s", "late 2 s"]);
+    // A second or two of it may have gone before the call on a busy machine.
+    assert!(["app 3 s", "app 2 s"].contains(&stops[0].as_str()), "{stops:?}");
 }
 
 #[test]

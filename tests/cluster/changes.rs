@@ -181,17 +181,29 @@ fn cpu_and_memory_change_in_place() {
     let other = subject.wait_limits("other", "200m", "128Mi");
     assert_eq!((inside("other"), &other["restartCount"]), ((128 << 20).to_string(), &json!(1)));
 
-    // What the node has no room for waits, over a restart of the agent too, and can be taken back.
-    subject.resize("app", sizes("500", "500", "32Mi"));
+    // What the node has no room for beside another pod waits, over a restart of the agent too.
+    let object = ground.object().expect("the node");
+    let cpus: u32 = object["status"]["allocatable"]["cpu"].as_str().and_then(|cpus| cpus.parse().ok()).expect("cpus");
+    let neighbour = Subject { ground: &ground, name: "neighbour" };
+    let mut object = pod(&ground.name, neighbour.name, &ground.name, &[shell("app", RUNS)]);
+    object["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "200m" } });
+    ground.cluster.apply(&object);
+    neighbour.wait("ready", is_ready);
+    // All that the node has, but for what the pod's other container asks for.
+    let most = format!("{}m", cpus * 1000 - 100);
+    subject.resize("app", sizes(&most, &most, "32Mi"));
     let waits = |pod: &Value| resize_condition(pod, "PodResizePending")["reason"] == "Deferred";
     let pending = subject.wait("a resize that waits", waits);
     let words = resize_condition(&pending, "PodResizePending")["message"].as_str().unwrap_or_default();
-    assert!(words.starts_with("Node didn't have enough resource: cpu, requested: 500"), "{pending}");
+    assert!(words.starts_with("Node didn't have enough resource: cpu, requested: "), "{pending}");
     agent.kill();
     let agent = ground.join(&[], |_| ());
     let after = subject.wait_limits("app", "100m", "32Mi");
     assert_eq!((&after["containerID"], &after["allocatedResources"]["cpu"]), (&first["containerID"], &json!("50m")));
-    subject.resize("app", sizes("50m", "100m", "32Mi"));
+    subject.wait("a resize that waits still", waits);
+    neighbour.kubectl(&["delete", "pod", neighbour.name, "--wait=false"]);
+    let granted = subject.wait_limits("app", &most, "32Mi");
+    assert_eq!(granted["containerID"], first["containerID"]);
     subject.wait("no resize that waits", |pod| resize_condition(pod, "PodResizePending").is_null());
     wait::until("the events of resizes", SOON, || {
         let events = ground.cluster.get(&["-n", &ground.name, "events"])?;

@@ -84,7 +84,7 @@ fn policies(lab: &Lab<'_>) {
     put(lab, pod("job", &[shell("app", "sleep 0.5", json!({}))], job));
     let limit = json!({ "resources": { "limits": { "memory": "16Mi" } } });
     put(lab, pod("greedy", &[shell("app", "exec tail /dev/zero", limit)], json!({ "restartPolicy": "Never" })));
-    put(lab, pod("killed", &[shell("app", "kill -9 $$", json!({}))], json!({ "restartPolicy": "Never" })));
+    put(lab, pod("killed", &[shell("app", "exit 137", json!({}))], json!({ "restartPolicy": "Never" })));
     let late = shell("app", &until_term("", ""), json!({}));
     put(lab, pod("late", &[late], json!({ "activeDeadlineSeconds": 3 })));
 }
@@ -115,7 +115,7 @@ fn check_policies(lab: &Lab<'_>) {
     assert!(lab.lines("never").is_empty());
     ended("job", "Succeeded", 2);
 
-    // An OOM kill is told from another SIGKILL, and both have their times.
+    // An OOM kill is told from another exit with its code, and both have their times.
     for (name, reason) in [("greedy", "OOMKilled"), ("killed", "Error")] {
         let pod = ended(name, "Failed", 1);
         let end = &status(&pod, "app")["state"]["terminated"];
