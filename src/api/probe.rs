@@ -69,6 +69,8 @@ pub enum ProbeOutcome {
     Warning(String),
     /// It is not well, for this reason.
     Failure(String),
+    /// The container is not there any more: it counts neither way, and is no news.
+    Gone,
     /// Nothing was found out; it counts neither way.
     Errored {
         /// The state that events give it.

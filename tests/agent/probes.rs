@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     agent::{Place, SOON, lives, manifest, start},
     fakes::cri::FakeCri,
-    harness::Agent,
+    harness::{Agent, view::story, wait},
 };
 
 /// Commands that fail: a probe is one word here.
@@ -110,7 +110,7 @@ fn a_container_that_never_restarts_stays_down() {
     pod["spec"]["restartPolicy"] = json!("Never");
     pod["spec"]["containers"][0]["livenessProbe"] = command("alive", json!({}));
     agent.put_manifest("web.yaml", &pod.to_string());
-    wait_event(&agent, "web", "Killing", "Container app failed liveness probe");
+    wait_event(&agent, "web", "Killing", "Stopping container app");
     agent.wait_pod("web", "its end", SOON, |pod| (pod["status"]["phase"] == "Failed").then_some(()));
     assert_eq!(lives(&fake, "web").len(), 1, "one instance and no other");
 }
@@ -237,4 +237,58 @@ fn a_redirect_to_nowhere_is_a_warning_and_a_startup_that_fails_a_restart() {
     fail(&failing, &[]);
     wait_event(&agent, "web", "ProbeWarning", "Readiness probe warning: Probe terminated redirects, Response body: ");
     wait_ready(&agent, "web", true);
+}
+
+/// Threads of an agent whose names begin like this.
+fn threads(agent: &Agent<'_>, name: &str) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).expect("the agent lives");
+    let names = tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default());
+    names.filter(|comm| comm.starts_with(name)).count()
+}
+
+/// Sockets of this machine that wait for their minute after a connection to this port.
+fn waiting_sockets(port: u16) -> usize {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("procfs");
+    let peer = format!(":{port:04X}");
+    let fields = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields.filter(|fields| fields.len() > 3 && fields[2].ends_with(&peer) && fields[3] == "06").count()
+}
+
+#[test]
+fn a_hundred_pods_are_probed_each_second_and_none_fails() {
+    const PODS: usize = 100;
+    let (fake, _failing) = runtime();
+    let server = Server::start(200);
+    let place = Place::beside(&fake);
+    let agent = start(&place);
+    for number in 0..PODS {
+        let mut pod = manifest(&format!("p{number}"));
+        let container = &mut pod["spec"]["containers"][0];
+        let at = json!({ "host": "127.0.0.1", "port": server.port });
+        container["readinessProbe"] = json!({ "httpGet": at, "periodSeconds": 1, "timeoutSeconds": 30 });
+        container["livenessProbe"] =
+            json!({ "tcpSocket": at, "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 1 });
+        container["startupProbe"] = command("begun", json!({ "timeoutSeconds": 30 }));
+        agent.put_manifest(&format!("p{number}.yaml"), &pod.to_string());
+    }
+    let all_well = || -> Result<(), String> {
+        let pods = agent.pods()?;
+        let is_well = |pod: &Value| {
+            let mut events = pod["events"].as_array().into_iter().flatten();
+            status(pod)["ready"] == true && !events.any(|event| event["reason"] == "Unhealthy")
+        };
+        let sick: Vec<String> = pods.iter().filter(|pod| !is_well(pod)).map(story).collect();
+        if pods.len() == PODS && sick.is_empty() { Ok(()) } else { Err(format!("{} pods, {sick:#?}", pods.len())) }
+    };
+    wait::until("a hundred ready pods", 3 * SOON, all_well);
+    let count = || server.asked.lock().expect("nobody panicked").iter().filter(|it| it.starts_with("GET ")).count();
+    let before = count();
+    let seconds = 5;
+    wait::holds("all are well", std::time::Duration::from_secs(seconds), all_well);
+    // A busy machine may skip some.
+    let asked = count() - before;
+    assert!(asked >= PODS * usize::try_from(seconds).expect("a number") / 3, "{asked} attempts");
+    let (net, exec) = (threads(&agent, "probe-net"), threads(&agent, "probe-exec"));
+    assert!((1..=64).contains(&net) && exec <= 32, "{net} and {exec} threads");
+    assert_eq!(waiting_sockets(server.port), 0);
 }

@@ -54,6 +54,8 @@ impl Ports {
                 let (command, span) = (text::quote(&command.join(" ")), text::duration(call.timeout));
                 ProbeOutcome::Failure(format!("command timed out: {command} timed out after {span}"))
             }
+            // It ended a moment ago, and the view of it is a moment old.
+            Err(error) if error.is_not_found() => ProbeOutcome::Gone,
             Err(error) => ProbeOutcome::Errored { state: ErroredState::Unknown, why: error.rpc_text() },
         }
     }

@@ -6,6 +6,7 @@ use super::Node;
 use super::entry::{Cause, Entry, Stage};
 use crate::api::PodUid;
 use crate::api::moment::Now;
+use crate::api::pod::{ContainerKind, find_container};
 use crate::core::plan;
 use crate::core::qos;
 use crate::core::status::{self, StatusInput};
@@ -120,6 +121,18 @@ fn status_stage(stage: &Stage) -> status::Stage<'_> {
 }
 
 impl Entry {
+    /// Which containers run and are not ready, and by which probe.
+    fn unready(&self) -> Vec<String> {
+        let lists = [&self.status.init_container_statuses, &self.status.container_statuses];
+        let unready = lists.into_iter().flatten().flatten().filter(|told| {
+            let runs = told.state.as_ref().is_some_and(|state| state.running.is_some());
+            let (kind, _) = find_container(&self.pod, &told.name).unzip();
+            runs && !told.ready && matches!(kind, Some(ContainerKind::App | ContainerKind::Sidecar))
+        });
+        let probe = |started: Option<bool>| if started == Some(true) { "readiness" } else { "startup" };
+        unready.map(|told| format!("container {} to pass its {} probe", told.name, probe(told.started))).collect()
+    }
+
     /// One plain sentence: what it waits for, or that it is as it should be.
     fn waits_for(&self) -> String {
         if self.is_busy() {
@@ -128,7 +141,10 @@ impl Entry {
         let look = self.unseen_why.iter().map(|why| format!("a look at what the runtime has of it: {why}"));
         let pending = self.resize.pending.iter().filter(|_| self.stage == Stage::Active);
         let room = pending.map(|(why, _)| format!("the CPU and memory that it was resized to: {}", why.message));
-        let waits: Vec<String> = look.chain(self.waits.iter().cloned()).chain(room).collect();
+        let mut waits: Vec<String> = look.chain(self.waits.iter().cloned()).chain(room).collect();
+        if waits.is_empty() && self.stage == Stage::Active {
+            waits = self.unready();
+        }
         if !waits.is_empty() {
             return format!("waits for {}", waits.join("; "));
         }

@@ -91,10 +91,12 @@ enum Gate {
 }
 
 /// Where an app container stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AppState {
+#[derive(Clone, Copy, PartialEq)]
+enum AppState<'a> {
     /// It runs, starts or waits to start.
     Lives,
+    /// It runs, is to be stopped for this reason, and will not start again.
+    GivenUp(&'a Container, &'a RuntimeContainer, StopReason),
     /// It ended and stays so.
     Done,
 }
@@ -335,13 +337,21 @@ impl<'a> Planner<'a> {
     }
 
     fn apps(&mut self) {
-        let states: Vec<AppState> = app_containers(self.input.pod).iter().map(|c| self.app(c)).collect();
+        let states: Vec<AppState<'a>> = app_containers(self.input.pod).iter().map(|c| self.app(c)).collect();
+        let pod_goes_on = states.contains(&AppState::Lives);
+        for state in &states {
+            if let AppState::GivenUp(container, instance, reason) = *state {
+                // The last one takes the pod with it, and ends as a pod does.
+                let reason = if pod_goes_on { reason } else { StopReason::PodEnds };
+                self.stop(container, instance, reason, OnFailure::Continue);
+            }
+        }
         if states.iter().all(|s| *s == AppState::Done) {
             self.end();
         }
     }
 
-    fn app(&mut self, container: &'a Container) -> AppState {
+    fn app(&mut self, container: &'a Container) -> AppState<'a> {
         let pod = self.input.pod;
         let is_over = |code: i32| !self.restarts(ContainerKind::App, container, code);
         let Some(instance) = self.current(&container.name) else {
@@ -358,7 +368,7 @@ impl<'a> Planner<'a> {
                     if starts_anew(reason) || policy != RestartPolicy::Never {
                         self.replace(ContainerKind::App, container, instance, reason);
                     } else {
-                        self.stop(container, instance, reason, OnFailure::Continue);
+                        return AppState::GivenUp(container, instance, reason);
                     }
                 } else {
                     self.resize_running(container, instance);

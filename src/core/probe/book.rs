@@ -200,7 +200,7 @@ fn cut(text: &str) -> &str {
 fn words(kind: ProbeKind, outcome: &ProbeOutcome) -> Option<(&'static str, String)> {
     let kind = kind.as_str();
     match outcome {
-        ProbeOutcome::Success => None,
+        ProbeOutcome::Success | ProbeOutcome::Gone => None,
         ProbeOutcome::Warning(text) => Some(("ProbeWarning", format!("{kind} probe warning: {}", cut(text)))),
         ProbeOutcome::Failure(text) => Some(("Unhealthy", format!("{kind} probe failed: {}", cut(text)))),
         ProbeOutcome::Errored { state, why } => {

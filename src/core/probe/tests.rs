@@ -198,6 +198,7 @@ impl Story {
             let outcome = match answer {
                 's' => ProbeOutcome::Success,
                 'w' => ProbeOutcome::Warning("odd".into()),
+                'g' => ProbeOutcome::Gone,
                 'e' => ProbeOutcome::Errored { state: ErroredState::Unknown, why: "away".into() },
                 _ => ProbeOutcome::Failure("bad".into()),
             };
@@ -207,6 +208,7 @@ impl Story {
             for message in self.book.finish(&job, &outcome, self.clock()) {
                 match message {
                     FromProber::Event(event) => {
+                        assert!(!matches!(answer, 's' | 'g'), "no news");
                         assert_eq!(event.field_path, "spec.containers{app}");
                         let reason = if answer == 'w' { "ProbeWarning" } else { "Unhealthy" };
                         assert_eq!(event.reason, reason);
@@ -262,7 +264,7 @@ fn a_liveness_probe_keeps_its_beat_and_gives_up_at_its_threshold() {
     let acts = [(0, Seen), (4, Run(1)), (45, Run(2))];
     check(probe(), &[(Liveness, "sffff")], &acts, 65, "10ls 20lf 30lf 40lf=down 50lf 60lf");
     // Failures in a row count, and errors do not.
-    check(probe(), &[(Liveness, "ffsfefws")], &acts[..2], 90, "10lf 20lf 30ls 40lf 50le 60lf 70lw 80ls 90ls");
+    check(probe(), &[(Liveness, "ffsfegws")], &acts[..2], 90, "10lf 20lf 30ls 40lf 50le 60lg 70lw 80ls 90ls");
     check(json!({"livenessProbe": {"failureThreshold": 1}}), &[(Liveness, "f")], &acts[..2], 35, "10lf=down");
     check(json!({"livenessProbe": {"initialDelaySeconds": 15, "periodSeconds": 3}}), &[], &acts[..2], 25, "21ls 24ls");
 }
@@ -423,7 +425,7 @@ proptest! {
     fn any_story_keeps_the_rules(
         has in prop::collection::vec((0..5_u32, 1..6_u32, 1..4_u32), 3),
         which in 1..8_u8,
-        answers in prop::collection::vec("[sfwel]{1,12}", 3),
+        answers in prop::collection::vec("[sfwegl]{1,12}", 3),
         acts in prop::collection::vec((0..9_u64, an_act()), 0..30),
     ) {
         let names = ["startupProbe", "livenessProbe", "readinessProbe"];

@@ -130,7 +130,7 @@ impl Tracker {
         let is_success = match outcome {
             ProbeOutcome::Success | ProbeOutcome::Warning(_) => true,
             ProbeOutcome::Failure(_) => false,
-            ProbeOutcome::Errored { .. } => return None,
+            ProbeOutcome::Gone | ProbeOutcome::Errored { .. } => return None,
         };
         let instance = self.instance.as_mut().filter(|i| i.id == *of && i.standing == Standing::Open)?;
         let times = match instance.run {

@@ -68,8 +68,10 @@ fn a_container_is_ready_when_its_probes_say_so() {
     use ProbeKind::{Readiness, Startup};
     let mut story = a_story(&every_probe());
     check(&mut story, "");
+    assert_eq!(story.waits("a"), "waits for container app to pass its startup probe");
     verdict(&mut story, 0, Startup, true);
     check(&mut story, "started");
+    assert_eq!(story.waits("a"), "waits for container app to pass its readiness probe");
     assert_eq!(verdict(&mut story, 0, Readiness, true), "record a");
     check(&mut story, "started ready ContainersReady Ready");
     assert_eq!(verdict(&mut story, 0, Readiness, false), "record a");
@@ -142,4 +144,47 @@ fn a_container_that_a_probe_gives_up_on_is_stopped_within_the_probes_own_grace_p
         let Step::StopContainers { containers, grace } = &story.works[0].steps[0].step else { panic!("another step") };
         assert_eq!((containers[0].reason, *grace), (reason, Duration::from_secs(seconds)));
     }
+}
+
+#[test]
+fn a_sidecar_that_crashes_again_and_again_restarts_after_a_restart_of_the_agent_too() {
+    let pod = serde_json::json!({
+        "metadata": {"uid": "a", "name": "a", "namespace": "ns"},
+        "spec": {
+            "initContainers": [{
+                "name": "side", "image": "i:1", "restartPolicy": "Always", "startupProbe": {"tcpSocket": {"port": 1}},
+            }],
+            "containers": [{"name": "app", "image": "i:1"}],
+        },
+    });
+    let pod: Arc<Pod> = Arc::new(serde_json::from_value(pod).expect("a pod"));
+    let crashed = |attempt: u32| {
+        let mut seen = RuntimePod::clone(&a_running_pod("a", "a", 0, RUNNING));
+        let state = ContainerState::Exited(Exit { code: 1, ..Exit::default() });
+        seen.containers.push(RuntimeContainer::bare(&format!("side-{attempt}"), "sandbox", "side", attempt, state));
+        vec![Arc::new(seen)]
+    };
+    let starts = |story: &Story| -> Vec<String> {
+        let steps = story.works.last().map(|work| &work.steps).into_iter().flatten();
+        let starts = steps.filter_map(|planned| match &planned.step {
+            Step::StartContainer { name, attempt, .. } => Some(format!("{name} {attempt}")),
+            _ => None,
+        });
+        starts.collect()
+    };
+    let mut story = Story::new();
+    story.settle(|settings| settings.probes = Probes::Run);
+    story.source(&[Arc::clone(&pod)]);
+    story.see(Scope::All, crashed(0), &[]);
+    assert_eq!(starts(&story), ["side 1"]);
+    story.report(&StepResult::Done);
+    story.see(Scope::Pod("a".into()), crashed(1), &[]);
+    assert!(story.waits("a").contains("side: CrashLoopBackOff, next try in 10s"), "{}", story.waits("a"));
+    story.restart("boot");
+    story.source(&[Arc::clone(&pod)]);
+    story.see(Scope::All, crashed(1), &[]);
+    assert!(story.waits("a").contains("side: CrashLoopBackOff"), "{}", story.waits("a"));
+    story.wait(11);
+    story.tell(Input::Timer);
+    assert_eq!(starts(&story), ["side 2"]);
 }

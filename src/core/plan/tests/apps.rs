@@ -260,6 +260,14 @@ fn probes_condemn_an_instance() {
         never,
         "sandbox 0 ready\napp/0 running\nmemory app condemned=0",
         expect![[r#"
+        stop app/0 (pod ends) grace=30s
+    "#]],
+    );
+    let one_of_two = "{restartPolicy: Never, containers: [{name: app}, {name: more}]}";
+    check(
+        one_of_two,
+        "sandbox 0 ready\napp/0 running\nmore/0 running\nmemory app condemned=0",
+        expect![[r#"
         stop app/0 (failed liveness probe, will be restarted) grace=30s
     "#]],
     );
