@@ -9,7 +9,7 @@ use ferrolet::agents::objects::{ObjectsHandle, Strategy};
 use ferrolet::api::PodUid;
 use ferrolet::msg::Refresh;
 use ferrolet::volumes::ObjectSource;
-use ferrolet::volumes::objects::{ObjectKey, ObjectKind, Purpose};
+use ferrolet::volumes::objects::{ObjectKey, ObjectKind, Purpose, TokenWanted};
 use serde_json::json;
 
 use crate::fakes::api::FakeApi;
@@ -85,4 +85,42 @@ fn many_objects_have_their_watches_on_three_connections_and_the_rest_is_asked_fo
         if streams.iter().sum::<usize>() == STREAMS && streams.len() < 3 { Ok(()) } else { Err(format!("{streams:?}")) }
     });
     drop(objects);
+}
+
+#[test]
+fn a_token_is_renewed_before_its_end_and_the_server_says_when_that_is() {
+    let (api, client) = lab_with_streams();
+    api.set_token_life(2);
+    let (to_loop, told) = unbounded();
+    let objects = ObjectsHandle::start(&client, Strategy::Watch, to_loop).expect("a thread");
+    let wanted = TokenWanted {
+        pod: PodUid::from("p"),
+        namespace: "default".to_owned(),
+        pod_name: "p".to_owned(),
+        account: "default".to_owned(),
+        audience: String::new(),
+        seconds: Some(3600),
+    };
+    let token = || objects.objects.token(&wanted, LONG).expect("a token");
+    let started = Instant::now();
+    let first = token();
+    if started.elapsed() < Duration::from_secs(1) {
+        assert_eq!(token(), first, "it is good still");
+    }
+    let mut last = first;
+    for _ in 0..3 {
+        let refresh = told.recv_timeout(LONG).expect("told in time");
+        assert_eq!((refresh.pods, refresh.cause.as_str()), (vec![PodUid::from("p")], "a token has to be renewed"));
+        let renewed = token();
+        assert_ne!(renewed, last);
+        last = renewed;
+    }
+    assert!(started.elapsed() >= Duration::from_secs(4), "no sooner than it has to be");
+    // An end of the server is no end of a token that is good.
+    api.set_token_life(600);
+    told.recv_timeout(LONG).expect("told in time");
+    let long = token();
+    api.partition(true);
+    assert_eq!(token(), long);
+    client.shut_down();
 }

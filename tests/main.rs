@@ -13,6 +13,7 @@ mod it_cri;
 mod it_cri_faults;
 mod it_kube;
 mod it_kube_faults;
+mod it_lease;
 mod it_objects;
 mod it_pull;
 mod it_registry;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use k8s_openapi::api::coordination::v1::Lease;
 
+use crate::api::runtime::UnixNanos;
 use crate::core::node_object::lease::{NAMESPACE, renew_interval, renewed, retry_after};
 use crate::kube::{ApiClient, ApiError, Call, Method, paths};
 use crate::util::clock;
@@ -33,6 +34,8 @@ pub struct LeaseConfig {
     pub registered: Receiver<()>,
     /// Moves with each renewal.
     pub renewed: Arc<Heartbeat>,
+    /// The wall clock, which anybody may set; it names the time of a renewal and decides on none.
+    pub wall: fn() -> UnixNanos,
 }
 
 /// The running thread; dropping it ends it.
@@ -141,7 +144,7 @@ impl Actor {
 
     fn wanted(&self, base: Option<&Lease>) -> Lease {
         let uid = (self.config.node_uid)();
-        renewed(base, &self.config.node, uid.as_deref(), self.config.lasts_seconds, clock::wall())
+        renewed(base, &self.config.node, uid.as_deref(), self.config.lasts_seconds, (self.config.wall)())
     }
 
     fn ask<T: serde::Serialize>(&self, method: Method, lease: Option<&T>, within: Duration) -> Result<Lease, ApiError> {

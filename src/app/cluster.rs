@@ -143,6 +143,7 @@ impl Cluster {
             node_uid,
             registered: wait_for_node,
             renewed: Arc::default(),
+            wall: clock::wall,
         };
         let lease = LeaseHandle::start(lease).context("start the renewal of the node's lease")?;
 

@@ -40,6 +40,11 @@ pub(crate) const NODE: &str = "bench";
 impl<'node> Agent<'node> {
     /// Starts `binary` on the node.
     pub(crate) fn start(node: &'node Node, binary: &Path) -> Agent<'node> {
+        Agent::join(node, binary, NODE, &[])
+    }
+
+    /// Starts `binary` under a node name, with more flags.
+    pub(crate) fn join(node: &'node Node, binary: &Path, name: &str, flags: &[String]) -> Agent<'node> {
         let healthz = free_port();
         fs::create_dir_all(node.path("manifests")).expect("make the manifest folder");
         let mut config = kubelet_configuration(node, healthz);
@@ -48,7 +53,7 @@ impl<'node> Agent<'node> {
         fs::write(node.path("kubelet.json"), config.to_string()).expect("write the configuration");
         let mut command = node.command(binary);
         command.arg("--config").arg(node.path("kubelet.json")).arg("--root-dir").arg(node.path("kubelet"));
-        command.args(["--hostname-override", NODE]).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(["--hostname-override", name]).args(flags).stdout(Stdio::null()).stderr(Stdio::piped());
         let started = Instant::now();
         let mut process = command.spawn().expect("start the agent");
         fs::write(node.path("ferrolet.pid"), process.id().to_string()).expect("write the process id");

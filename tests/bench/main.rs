@@ -7,6 +7,10 @@
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark is for")]
 
 mod agent;
+mod api;
+#[path = "../harness/cluster.rs"]
+#[allow(dead_code, reason = "the harness offers more than is used here")]
+mod cluster;
 #[path = "../harness/config.rs"]
 #[allow(dead_code, reason = "the harness offers more than is used here")]
 mod config;
@@ -17,6 +21,8 @@ mod idle;
 mod node;
 mod options;
 mod proc;
+mod relay;
+mod upstream;
 #[path = "../harness/wait.rs"]
 #[allow(dead_code, reason = "see above")]
 mod wait;
@@ -54,6 +60,10 @@ fn main() -> std::process::ExitCode {
             code = std::process::ExitCode::FAILURE;
         }
     };
+    if options.is_cluster {
+        println!("\n## In a cluster (containerd 2)");
+        part(api::run(&options));
+    }
     for kind in &options.containerds {
         println!(
             "\n## {}",

@@ -23,6 +23,12 @@ pub(crate) struct Options {
     pub(crate) starts: Vec<usize>,
     pub(crate) containerds: Vec<Containerd>,
     pub(crate) rounds: usize,
+    /// Whether the part with an API server is run; the others are not, then.
+    pub(crate) is_cluster: bool,
+    /// Numbers of pods to start through the API server.
+    pub(crate) pods: Vec<usize>,
+    /// How long the API server goes away, if it does.
+    pub(crate) away: Option<Duration>,
     /// What is measured, one after the other.
     pub(crate) programs: Vec<Program>,
 }
@@ -36,6 +42,9 @@ impl Options {
             starts: vec![1, 10, 30, 110],
             containerds: Containerd::ALL.to_vec(),
             rounds: 3,
+            is_cluster: false,
+            pods: vec![1, 30],
+            away: None,
             programs: vec![Program { name: "quick", path: built.to_owned() }],
         };
         let mut arguments = arguments;
@@ -49,6 +58,9 @@ impl Options {
                     options.starts = vec![1, 10];
                     options.rounds = 1;
                 }
+                "--cluster" => options.is_cluster = true,
+                "--pods" => options.pods = numbers(&value()?)?,
+                "--away" => options.away = Some(Duration::from_secs(number(&value()?)? as u64)),
                 "--window" => options.window = Duration::from_secs(number(&value()?)? as u64),
                 "--idle" => options.idle = numbers(&value()?)?,
                 "--starts" => options.starts = numbers(&value()?)?,
@@ -65,6 +77,11 @@ impl Options {
                 }
                 other => return Err(format!("unknown: {other} (tests/bench/run --help)")),
             }
+        }
+        if options.is_cluster {
+            options.containerds.clear();
+        } else if options.away.is_some() {
+            return Err("--away needs --cluster".to_owned());
         }
         Ok(options)
     }

@@ -143,15 +143,15 @@ fn a_deployment_grows_and_shrinks() {
             "template": { "metadata": { "labels": { "app": "d" } }, "spec": spec(&ground) },
         },
     }));
-    ground.kubectl(&["scale", "deployment", "d", "--replicas", "10"]);
+    ground.kubectl(&["scale", "deployment", "d", "--replicas", "30"]);
     let ready = |count: usize| {
-        wait::until(&format!("{count} pods"), Duration::from_secs(120), || {
+        wait::until(&format!("{count} pods"), Duration::from_secs(180), || {
             let pods = ground.pods()?;
             let ready = pods.iter().filter(|pod| is_ready(pod)).count();
             if pods.len() == count && ready == count { Ok(()) } else { Err(format!("{ready} of {} ready", pods.len())) }
         });
     };
-    ready(10);
+    ready(30);
     ground.kubectl(&["scale", "deployment", "d", "--replicas", "3"]);
     ready(3);
     ground.kubectl(&["scale", "deployment", "d", "--replicas", "0"]);

@@ -188,6 +188,59 @@ fn a_pod_waits_for_what_is_missing_and_says_so() {
 }
 
 #[test]
+fn without_watches_new_pods_see_what_is_new_and_mounted_files_follow_in_a_while() {
+    let cluster = Cluster::shared();
+    let strategies = ["Cache", "Get"];
+    let grounds = strategies.map(|_| Ground::new(cluster));
+    let agents: Vec<_> = grounds
+        .iter()
+        .zip(strategies)
+        .map(|(ground, strategy)| {
+            ground.node.import("busybox");
+            let set = |config: &mut Value| config["configMapAndSecretChangeDetectionStrategy"] = strategy.into();
+            ground.join(&[], set)
+        })
+        .collect();
+    let namespaces: Vec<String> = grounds.iter().map(|ground| format!("volumes-{}", ground.name)).collect();
+    namespaces.iter().for_each(|namespace| cluster.namespace(namespace));
+    let settings = |value: &str| {
+        for namespace in &namespaces {
+            let metadata = json!({ "namespace": namespace, "name": "settings" });
+            cluster.apply(
+                &json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": { "v": value } }),
+            );
+        }
+    };
+    let run = |name: &str| {
+        for (ground, namespace) in grounds.iter().zip(&namespaces) {
+            let mut pod = pod(ground, namespace, name, "echo v=$V");
+            let container = &mut pod["spec"]["containers"][0];
+            container["env"] =
+                json!([{ "name": "V", "valueFrom": { "configMapKeyRef": { "name": "settings", "key": "v" } } }]);
+            container["volumeMounts"] = json!([{ "name": "settings", "mountPath": "/settings" }]);
+            pod["spec"]["volumes"] = json!([{ "name": "settings", "configMap": { "name": "settings" } }]);
+            cluster.apply(&pod);
+        }
+    };
+    settings("old");
+    run("early");
+    agents.iter().for_each(|agent| drop(wait_log(agent, "early", &["v=old"])));
+    settings("new");
+    run("late");
+    agents.iter().for_each(|agent| drop(wait_log(agent, "late", &["v=new"])));
+    // Asked for once a minute.
+    for agent in &agents {
+        wait::until("the mounted file to follow", 2 * SOON, || {
+            let got = agent.tool(&["exec", "early", "--", "cat", "/settings/v"])?;
+            if got.trim() == "new" { Ok(()) } else { Err(got) }
+        });
+    }
+    for namespace in &namespaces {
+        cluster.kubectl(&["-n", namespace, "delete", "pod", "--all", "--force", "--grace-period=0"]).expect("deleted");
+    }
+}
+
+#[test]
 fn many_objects_share_a_few_connections() {
     const PODS: usize = 4;
     /// What three connections of a hundred streams each can take, nearly.

@@ -150,6 +150,11 @@ impl FakeApi {
         self.shared.lock().most_streams = most;
     }
 
+    /// Tokens live so long, whatever is asked for.
+    pub(crate) fn set_token_life(&self, seconds: i64) {
+        self.shared.lock().store.token_seconds = Some(seconds);
+    }
+
     /// From now on handshakes are made with these settings.
     pub(crate) fn set_tls(&self, config: Arc<ServerConfig>) {
         self.shared.lock().tls = Some(config);

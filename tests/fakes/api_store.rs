@@ -43,6 +43,8 @@ pub(crate) struct ApiStore {
     pub(crate) version: u64,
     /// Changes up to this version are forgotten.
     pub(crate) compacted: u64,
+    /// How long tokens live, whatever was asked for.
+    pub(crate) token_seconds: Option<i64>,
 }
 
 /// A Status object of a failure.
@@ -176,8 +178,15 @@ impl ApiStore {
         (200, json!({"kind": format!("{kind}List"), "apiVersion": version, "metadata": metadata, "items": items}))
     }
 
-    /// POST to a collection.
+    /// POST to a collection, or for a token, each of which is another.
     pub(crate) fn create(&mut self, path: &str, mut object: Value) -> Answer {
+        if path.contains("/serviceaccounts/") && path.ends_with("/token") {
+            self.version += 1;
+            let life = self.token_seconds.map_or_else(|| object["spec"]["expirationSeconds"].clone(), Value::from);
+            object["spec"]["expirationSeconds"] = life;
+            object["status"] = json!({"token": format!("token-{}", self.version)});
+            return (201, object);
+        }
         let Some((plural, kind, version)) = kind_of(path) else {
             return failure(404, "NotFound", &format!("{path} not found"));
         };

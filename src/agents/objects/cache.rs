@@ -67,11 +67,13 @@ impl Item {
 pub(super) struct Cache {
     strategy: Strategy,
     items: BTreeMap<ObjectKey, Item>,
+    /// What workers found to be something else than before, and the other pods were not told of yet.
+    untold: BTreeSet<ObjectKey>,
 }
 
 impl Cache {
     pub(super) fn new(strategy: Strategy) -> Self {
-        Self { strategy, items: BTreeMap::new() }
+        Self { strategy, items: BTreeMap::new(), untold: BTreeSet::new() }
     }
 
     /// Notes that a pod needs an object. Whether the thread has something new to keep up with.
@@ -132,8 +134,21 @@ impl Cache {
         item.is_fetched = false;
         // A watch may have told of something newer meanwhile.
         if item.watch == Watch::Off || item.known.is_none() {
+            if item.known.as_ref().is_some_and(|old| !is_same(old, &known)) {
+                self.untold.insert(key.clone());
+            }
             (item.known, item.at, item.look_at) = (Some(known), now, Some(now + TTL));
         }
+    }
+
+    /// Objects that workers found to have changed, with the pods that mount them.
+    pub(super) fn take_untold(&mut self) -> Vec<(ObjectKey, Vec<PodUid>)> {
+        let untold = std::mem::take(&mut self.untold).into_iter();
+        let with_pods = untold.filter_map(|key| {
+            let pods = self.items.get(&key)?.mounted.iter().cloned().collect();
+            Some((key, pods))
+        });
+        with_pods.collect()
     }
 
     /// The server did not answer a worker; what was known before.
@@ -153,12 +168,8 @@ impl Cache {
     /// What the thread was told. The pods whose volumes show something else now.
     pub(super) fn told(&mut self, key: &ObjectKey, known: Known, now: Moment) -> Vec<PodUid> {
         let Some(item) = self.items.get_mut(key) else { return Vec::new() };
-        let is_same = match (&item.known, &known) {
-            (Some(Known::Found(old)), Known::Found(new)) => old.version == new.version && !new.version.is_empty(),
-            (old, new) => old.as_ref() == Some(new),
-        };
         (item.at, item.look_at) = (now, Some(now + TTL));
-        if is_same {
+        if item.known.as_ref().is_some_and(|old| is_same(old, &known)) {
             return Vec::new();
         }
         item.known = Some(known);
@@ -218,6 +229,14 @@ impl Cache {
         for item in self.items.values_mut() {
             item.look_at = item.look_at.map(|old| old.max(at));
         }
+    }
+}
+
+/// Whether what is known now is what was known before.
+fn is_same(old: &Known, new: &Known) -> bool {
+    match (old, new) {
+        (Known::Found(old), Known::Found(new)) => old.version == new.version && !new.version.is_empty(),
+        (old, new) => old == new,
     }
 }
 

@@ -121,3 +121,25 @@ fn without_watches_objects_take_turns() {
     cache.put_off(at(100));
     assert_eq!(cache.next_look().map(|(at, _)| at), Some(at(100)));
 }
+
+#[test]
+fn what_a_worker_finds_changed_is_told_to_the_pods_that_were_there() {
+    let mut cache = Cache::new(Strategy::Get);
+    let key = key();
+    let secret = key.clone();
+    let mut find = |pod: &str, version: &str, second: u64| {
+        cache.register(&pod.into(), &key, Purpose::Mount);
+        assert_eq!(cache.ask(&key, at(second)), Say::Fetch);
+        cache.fetched(&key, found(version, false), at(second));
+        cache.take_untold()
+    };
+    assert_eq!(find("a", "1", 0), []);
+    assert_eq!(find("b", "1", 10), []);
+    assert_eq!(find("c", "2", 20), [(secret, vec!["a".into(), "b".into(), "c".into()])]);
+    assert_eq!(find("d", "2", 30), []);
+    cache.fetched(&key, found("3", false), at(40));
+    for pod in ["a", "b", "c", "d"] {
+        cache.forget(&pod.into());
+    }
+    assert_eq!(cache.take_untold(), [], "nobody is there any more");
+}

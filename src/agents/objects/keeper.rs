@@ -57,6 +57,10 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let _stops = shared.stop.register(shared.bell.waker());
         while !shared.stop.is_cancelled() {
+            let untold = shared.cache().take_untold();
+            if !untold.into_iter().all(|(key, pods)| self.tell(pods, changed(&key))) {
+                return;
+            }
             let due = shared.tokens().due(clock::moment());
             if !self.tell(due, "a token has to be renewed".to_owned()) || !self.turn() {
                 return;
