@@ -61,10 +61,58 @@ fn pods(namespace: &str, node: &str) -> Vec<Value> {
             pod["spec"]["containers"][1]["image"] = "Bad Name:1".into();
         }),
         make("loop", &[shell("a", "exit 1")]),
+        make("well", &[well()]),
+        make(
+            "sick",
+            &[
+                probed(
+                    "said",
+                    json!({ "exec": { "command": ["sh", "-c", "echo not well; echo at all >&2; exit 1"] }, "timeoutSeconds": 20 }),
+                ),
+                probed("slow", json!({ "exec": { "command": ["sleep", "100"] } })),
+            ],
+        ),
+        make(
+            "deaf",
+            &[
+                probed("http", json!({ "httpGet": { "port": 8081, "path": "/healthz?x=y" } })),
+                probed("tcp", json!({ "tcpSocket": { "port": 8082 } })),
+            ],
+        ),
+        given_up(make("unlive", &[shell("a", RUNS)]), "livenessProbe"),
+        given_up(make("unborn", &[shell("a", RUNS)]), "startupProbe"),
         with(make("toobig", &[shell("a", RUNS)]), &|pod| {
             pod["spec"]["containers"][0]["resources"] = json!({ "requests": { "cpu": "640" } });
         }),
     ]
+}
+
+/// A container with a readiness probe.
+fn probed(name: &str, handler: Value) -> Value {
+    let mut container = shell(name, RUNS);
+    // Seldom, since a pod has a small purse of events.
+    let mut probe = json!({ "periodSeconds": 20, "timeoutSeconds": 1 });
+    probe.as_object_mut().expect("an object").extend(handler.as_object().expect("an object").clone());
+    container["readinessProbe"] = probe;
+    container
+}
+
+/// A container with every probe, all of them content.
+fn well() -> Value {
+    let mut container =
+        probed("well", json!({ "exec": { "command": ["true"] }, "timeoutSeconds": 20, "periodSeconds": 1 }));
+    container["startupProbe"] = container["readinessProbe"].clone();
+    container["livenessProbe"] = container["readinessProbe"].clone();
+    container
+}
+
+/// A pod that never restarts, on which a probe gives up.
+fn given_up(mut pod: Value, probe: &str) -> Value {
+    pod["spec"]["restartPolicy"] = "Never".into();
+    pod["spec"]["containers"][0][probe] = json!({
+        "exec": { "command": ["false"] }, "periodSeconds": 1, "failureThreshold": 2, "timeoutSeconds": 20,
+    });
+    pod
 }
 
 /// Whether a pod has come to what it is compared at.
@@ -73,7 +121,13 @@ fn has_settled(pod: &Value) -> bool {
     let waiting = |container: &Value, reason: &str| container["state"]["waiting"]["reason"] == reason;
     let containers = status["containerStatuses"].as_array().cloned().unwrap_or_default();
     match pod["metadata"]["name"].as_str().unwrap_or_default() {
-        "done" | "toobig" => status["phase"] == "Failed" && pod_condition(pod, "PodReadyToStartContainers") != "True",
+        "sick" | "deaf" => {
+            containers.len() == 2 && containers.iter().all(|c| c["started"] == true && c["ready"] == false)
+        }
+        "done" | "toobig" | "unlive" | "unborn" => {
+            matches!(status["phase"].as_str(), Some("Failed" | "Succeeded"))
+                && pod_condition(pod, "PodReadyToStartContainers") != "True"
+        }
         "gated" => containers.iter().any(|c| c["ready"] == true),
         "nopull" => {
             containers.len() == 2
@@ -120,7 +174,7 @@ fn observe(ground: &Ground<'_>, namespace: &str) -> Value {
         let events = list["items"].as_array().cloned().unwrap_or_default();
         let killing =
             |name: &str| events.iter().any(|e| e["reason"] == "Killing" && e["involvedObject"]["name"] == name);
-        if ["plain", "chain", "host", "gated"].iter().all(|name| killing(name)) {
+        if ["plain", "chain", "host", "gated", "well", "sick", "deaf"].iter().all(|name| killing(name)) {
             Ok(events)
         } else {
             Err(format!("{} events", events.len()))
@@ -130,8 +184,11 @@ fn observe(ground: &Ground<'_>, namespace: &str) -> Value {
     for pod in items {
         let name = pod["metadata"]["name"].as_str().expect("a name").to_owned();
         let uid = pod["metadata"]["uid"].as_str().expect("a uid").to_owned();
-        let of_pod = events.iter().filter(|event| event["involvedObject"]["uid"] == uid.as_str());
-        let events: BTreeMap<String, Value> = of_pod.map(|event| of_event(event, &uid, namespace)).collect();
+        // A probe may be under way when its container or its agent ends.
+        let is_cut_off = |event: &Value| event["message"].as_str().is_some_and(|text| text.contains(" probe errored "));
+        let of_pod = events.iter().filter(|e| e["involvedObject"]["uid"] == uid.as_str() && !is_cut_off(e));
+        let ip = pod["status"]["podIP"].as_str().filter(|ip| ip.starts_with("10.")).unwrap_or("no address").to_owned();
+        let events: BTreeMap<String, Value> = of_pod.map(|event| of_event(event, &uid, &ip, namespace)).collect();
         let mut status = general(&pod["status"], &uid, namespace);
         if status["resources"]["limits"]["memory"] == NO_LIMIT {
             status["resources"]["limits"].as_object_mut().expect("an object").remove("memory");
@@ -142,8 +199,9 @@ fn observe(ground: &Ground<'_>, namespace: &str) -> Value {
 }
 
 /// An event without its own names and times, and a key that says what it is. How often something came is of one run.
-fn of_event(event: &Value, uid: &str, namespace: &str) -> (String, Value) {
+fn of_event(event: &Value, uid: &str, ip: &str, namespace: &str) -> (String, Value) {
     let mut event = general(event, uid, namespace);
+    event["message"] = event["message"].as_str().unwrap_or_default().replace(ip, "ADDRESS").into();
     for field in ["metadata", "firstTimestamp", "lastTimestamp", "count"] {
         event.as_object_mut().expect("an object").remove(field);
     }
@@ -222,7 +280,8 @@ fn observe_mirror(ground: &Ground<'_>, namespace: &str, name: &str) -> Value {
         let has = |reason: &str| events.iter().any(|event| event["reason"] == reason);
         if has("Started") { Ok(events) } else { Err(format!("{} events", events.len())) }
     });
-    let events: BTreeMap<String, Value> = events.iter().map(|event| of_event(event, &uid, namespace)).collect();
+    let events: BTreeMap<String, Value> =
+        events.iter().map(|event| of_event(event, &uid, "no address", namespace)).collect();
     let mut annotations = general(&metadata["annotations"], &uid, namespace);
     annotations["kubernetes.io/config.seen"] = "TIME".into();
     let mut owners = metadata["ownerReferences"].clone();
