@@ -159,9 +159,13 @@ fn put_others(lab: &Lab<'_>) {
     let slow = each_second(exec(&["sh", "-c", TOO_LONG]), json!({ "timeoutSeconds": 1 }));
     put(lab, "never-in-time", shell("app", IDLE, json!({ "readinessProbe": slow })), json!({}));
 
-    let mut side = shell("side", SICKENS, live(cat_health(), json!({ "initialDelaySeconds": 2 })));
+    // It stays well until its startup probe has seen it, however long a busy machine takes for that.
+    let sickens =
+        "touch /tmp/health; until [ -e /tmp/seen ]; do sleep 0.2; done; sleep 3; rm /tmp/health; sleep 100000";
+    let mut side = shell("side", sickens, live(cat_health(), json!({ "initialDelaySeconds": 2 })));
     side["restartPolicy"] = json!("Always");
-    side["startupProbe"] = each_second(cat_health(), json!({ "failureThreshold": 1000 }));
+    let seen = exec(&["sh", "-c", "cat /tmp/health && touch /tmp/seen"]);
+    side["startupProbe"] = each_second(seen, json!({ "failureThreshold": 1000 }));
     put(lab, "sidecar", shell("app", IDLE, json!({})), json!({ "initContainers": [side] }));
 
     let script =
