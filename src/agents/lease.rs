@@ -17,7 +17,6 @@ use crate::kube::{ApiClient, ApiError, Call, Method, paths};
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
 use crate::util::jitter::longer_by;
-use crate::util::json;
 use crate::util::thread::{OwnerThread, StackSize};
 
 /// What is set, and what the thread works with.
@@ -156,11 +155,6 @@ impl Actor {
         if let Some(lease) = lease {
             call = call.with_json(lease)?;
         }
-        let answer = self.config.api.call(&call)?;
-        json::from_slice(&answer.body).map_err(|error| ApiError::Decode {
-            method: call.method.as_str(),
-            path: call.path.clone(),
-            message: error.to_string(),
-        })
+        self.config.api.call_for(&call)
     }
 }

@@ -303,7 +303,11 @@ impl ApiClient {
         Ok(Answer { status, body })
     }
 
-    fn call_for<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
+    /// Makes one request and reads the object that is its answer. What is wrong with one is told without a word of it.
+    ///
+    /// # Errors
+    /// There is no answer, it says no, or it is no such object.
+    pub fn call_for<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
         let answer = self.call(call)?;
         decode(&answer.body).map_err(|message| ApiError::Decode {
             method: call.method.as_str(),

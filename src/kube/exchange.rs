@@ -17,7 +17,7 @@ use super::error::ApiError;
 use super::kubeconfig::Access;
 use super::paths;
 use crate::util::cancel::{Cancel, Registration};
-use crate::util::json::{self, Mistake};
+use crate::util::json::{self, Misplaced, Mistake};
 
 /// What bounds a request.
 pub(super) enum Timeouts {
@@ -159,15 +159,15 @@ pub(super) fn read_body(response: &mut Response<Body>, max: u64) -> Result<Vec<u
 
 /// JSON to an object; a mistake is named with its path.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    json::from_slice(bytes).map_err(|mistake| told(&mistake))
+    json::from_slice(bytes).map_err(|mistake| match mistake {
+        Mistake::Syntax(error) => without_values(&error),
+        Mistake::Field(misplaced) => told(&misplaced),
+    })
 }
 
 /// What is wrong with an object, without a word of it: a value may be a secret.
-pub(super) fn told(mistake: &Mistake) -> String {
-    match mistake {
-        Mistake::Syntax(error) => without_values(error),
-        Mistake::Field { path, error } => format!("{path}: {}", without_values(error)),
-    }
+pub(super) fn told(Misplaced { path, error }: &Misplaced) -> String {
+    format!("{path}: {}", without_values(error))
 }
 
 /// What is wrong with a JSON text, without a word of it: a value may be a secret.

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::dialer::HttpProxy;
-use crate::util::json::{self, Mistake};
+use crate::util::json::{self, Misplaced};
 
 /// A file of credentials, or what stands in one.
 #[derive(Clone, PartialEq, Eq)]
@@ -303,11 +303,8 @@ pub fn read(value: Value, file: &Path, context: Option<&str>) -> Result<Access, 
             "is no kubeconfig: write apiVersion: v1, kind: Config, clusters, users, contexts".to_owned(),
         ));
     }
-    let read: File = json::from_value(&value).map_err(|mistake| {
-        let (at, inner) = match mistake {
-            Mistake::Syntax(error) => (".".to_owned(), error.to_string()),
-            Mistake::Field { path, error } => (path, error.to_string()),
-        };
+    let read: File = json::from_value(&value).map_err(|Misplaced { path: at, error }| {
+        let inner = error.to_string();
         // A message of serde quotes the value that it did not like.
         let is_secret = ["token", "password", "data", "env"].iter().any(|word| at.contains(word));
         wrong(&at, if is_secret { "has the wrong type, or is not base64 where it should be".to_owned() } else { inner })

@@ -4,40 +4,29 @@
 //! and of a `Pod` that is a quarter of a megabyte. So everything of the Kubernetes API is parsed to a [`Value`] first,
 //! and read from there. Nothing here may name a type of an object, or keep a text that it was given.
 
-use std::fmt;
-
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Why a text or a value is not the object that was expected.
-#[derive(Debug)]
+/// A value is not what its place asks for.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {error}")]
+pub struct Misplaced {
+    /// Where: `spec.containers[0].image`, `.` for the whole.
+    pub path: String,
+    /// serde's words; they quote the value.
+    #[source]
+    pub error: serde_json::Error,
+}
+
+/// Why a text is not the object that was expected.
+#[derive(Debug, thiserror::Error)]
 pub enum Mistake {
-    /// The text is not JSON.
+    /// It is not JSON.
+    #[error(transparent)]
     Syntax(serde_json::Error),
-    /// A value is not what its place asks for.
-    Field {
-        /// Where: `spec.containers[0].image`, `.` for the whole.
-        path: String,
-        /// serde's words; they quote the value.
-        error: serde_json::Error,
-    },
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax(error) => error.fmt(f),
-            Self::Field { path, error } => write!(f, "{path}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Mistake {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Syntax(error) | Self::Field { error, .. } => Some(error),
-        }
-    }
+    /// It holds something else.
+    #[error(transparent)]
+    Field(#[from] Misplaced),
 }
 
 /// Reads an object out of a text.
@@ -45,18 +34,18 @@ impl std::error::Error for Mistake {
 /// # Errors
 /// The text is not JSON, or a value is not what its place asks for.
 pub fn from_slice<T: DeserializeOwned>(text: &[u8]) -> Result<T, Mistake> {
-    from_value(&serde_json::from_slice(text).map_err(Mistake::Syntax)?)
+    Ok(from_value(&serde_json::from_slice(text).map_err(Mistake::Syntax)?)?)
 }
 
 /// Reads an object out of a parsed text.
 ///
 /// # Errors
 /// A value is not what its place asks for.
-pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, Mistake> {
+pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, Misplaced> {
     T::deserialize(value).map_err(|error| {
         let says = error.to_string();
         let fails = |value: &Value| T::deserialize(value).is_err_and(|error| error.to_string() == says);
-        Mistake::Field { path: place(value, &fails), error }
+        Misplaced { path: place(value, &fails), error }
     })
 }
 
@@ -199,7 +188,7 @@ mod tests {
     #[test]
     fn a_text_that_is_no_json_is_told_apart() {
         assert!(matches!(from_slice::<Pod>(b"{"), Err(Mistake::Syntax(_))));
-        assert!(matches!(from_slice::<Pod>(b"[]"), Err(Mistake::Field { .. })));
+        assert!(matches!(from_slice::<Pod>(b"[]"), Err(Mistake::Field(_))));
         assert!(from_slice::<Pod>(b"{}").is_ok());
     }
 

@@ -2,18 +2,16 @@
 
 use std::{
     fs::{self, File},
-    io::Read,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
-use flate2::read::GzDecoder;
 use serde_json::json;
 
 use crate::{
     agent::{Place, SOON, lives, put, remove, settle, wait_gone, wait_healthy, wait_running, wait_says},
     fakes::cri::FakeCri,
-    harness::{Agent, config::Ground, wait},
+    harness::{Agent, config::Ground, logs, wait},
 };
 
 /// Lines that make a log too long.
@@ -74,22 +72,9 @@ impl Printer<'_> {
     fn numbers(&self) -> Vec<usize> {
         let mut names = self.files();
         names.rotate_left(1);
-        let read = |name: &String| read(&self.log.with_file_name(name));
+        let read = |name: &String| logs::read(&self.log.with_file_name(name));
         names.iter().flat_map(|name| numbers(&read(name))).collect()
     }
-}
-
-/// A file's content, unpacked if it is compressed.
-fn read(path: &Path) -> String {
-    let mut text = String::new();
-    let mut file = File::open(path).expect("open a log");
-    let read = if path.extension().is_some_and(|end| end == "gz") {
-        GzDecoder::new(file).read_to_string(&mut text)
-    } else {
-        file.read_to_string(&mut text)
-    };
-    read.expect("read a log");
-    text
 }
 
 fn numbers(text: &str) -> Vec<usize> {
@@ -107,9 +92,7 @@ fn logs_are_rotated_without_the_loss_of_a_line() {
     put(&agent, "quiet");
     wait_running(&agent, "talks");
     wait_running(&agent, "quiet");
-    let shown = agent.wait_pod("talks", "a log", SOON, |pod| {
-        pod["containers"][0]["logPath"].as_str().filter(|path| !path.is_empty()).map(PathBuf::from)
-    });
+    let shown = agent.wait_pod("talks", "a log", SOON, logs::path_of);
     let id = fake.container_id("talks-node", "app").expect("a container");
     let mut talks = Printer { fake: &fake, id, log: shown, printed: 0 };
 
@@ -142,7 +125,7 @@ fn logs_are_rotated_without_the_loss_of_a_line() {
     talks.wait_files(&[".log", ".gz", ""]);
     talks.print(1);
     wait::until("the last line in the new log", SOON, || {
-        let found = numbers(&read(&talks.log));
+        let found = numbers(&logs::read(&talks.log));
         if found == [talks.printed] { Ok(()) } else { Err(format!("{found:?}")) }
     });
     let numbers_heard = || {
@@ -184,9 +167,7 @@ fn logs_of_a_container_go_with_it() {
     wait_healthy(&agent);
     put(&agent, "again");
     wait_running(&agent, "again");
-    let log = agent.wait_pod("again", "a log", SOON, |pod| {
-        pod["containers"][0]["logPath"].as_str().filter(|path| !path.is_empty()).map(PathBuf::from)
-    });
+    let log = agent.wait_pod("again", "a log", SOON, logs::path_of);
     let folder = log.parent().expect("a folder");
     fs::write(folder.join("0.log.20260101-000000.gz"), "old").expect("write an old log");
     for (attempt, left) in [(0, &["0.log", "1.log", "0.log.20260101-000000.gz"][..]), (1, &["1.log", "2.log"])] {

@@ -1,18 +1,11 @@
 //! The upstream kubelet beside ferrolet: the same machine, runtime and control plane, and what the two say of the node.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    process::{Child, Stdio},
-};
+use std::{collections::BTreeMap, fs, process::Child};
 
 use serde_json::{Value, json};
 
 use super::lab::Ground;
-use crate::harness::{
-    Cluster, config,
-    node::{peers, show_end_of},
-};
+use crate::harness::{Cluster, config, node::show_end_of};
 
 /// Where the two may differ, and why.
 const ACCEPTED: &[(&str, &str)] = &[
@@ -24,7 +17,7 @@ const ACCEPTED: &[(&str, &str)] = &[
     ("status.conditions.*.lastHeartbeatTime", "the time"),
     ("status.conditions.*.lastTransitionTime", "the time"),
     ("status.nodeInfo.kubeletVersion", "ferrolet's own version is behind a plus"),
-    ("status.declaredFeatures", "ferrolet declares what it does, and resizes no pod in place yet"),
+    ("status.declaredFeatures", "ferrolet declares none yet"),
 ];
 
 /// The upstream kubelet on a node; dropping it kills it.
@@ -40,40 +33,17 @@ impl<'ground> Kubelet<'ground> {
         change: impl FnOnce(&mut Value),
     ) -> Kubelet<'ground> {
         let (node, cluster) = (&ground.node, ground.cluster);
-        let mut config = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "containerRuntimeEndpoint": node.endpoint(),
-            "podLogsDir": node.path("pod-logs-upstream"),
-            "address": "127.0.0.1",
-            "port": port,
-            "healthzPort": 0,
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": format!("/{}", node.name()),
-            "failCgroupV1": false,
-            "failSwapOn": false,
-            "oomScoreAdj": 0,
-            "makeIPTablesUtilChains": false,
-            "authentication": { "x509": { "clientCAFile": cluster.path("pki/ca.crt") } },
-            "tlsCertFile": cluster.path(&format!("pki/{}.crt", ground.name)),
-            "tlsPrivateKeyFile": cluster.path(&format!("pki/{}.key", ground.name)),
-        });
-        change(&mut config);
-        fs::write(node.path("upstream.json"), config.to_string()).expect("write the configuration");
+        let command =
+            config::upstream_kubelet(node, &cluster.path("pki"), &ground.name, &ground.kubeconfig, |config| {
+                config["port"] = port.into();
+                config["podLogsDir"] = json!(node.path("pod-logs-upstream"));
+                change(config);
+            });
         let log = fs::File::create(node.path("upstream.log")).expect("make the log");
-        let path = std::env::var("PATH").unwrap_or_default();
-        let process = node
-            .command(peers().join("bin/kubelet"))
-            .env("PATH", format!("{path}:/usr/sbin:/sbin:/usr/lib/cni"))
-            .arg("--config")
-            .arg(node.path("upstream.json"))
-            .arg("--kubeconfig")
-            .arg(&ground.kubeconfig)
-            .args(["--hostname-override", &ground.name, "--root-dir"])
-            .arg(node.path("upstream"))
+        let process = command
+            .expect("write the configuration")
             .stdout(log.try_clone().expect("share the log"))
             .stderr(log)
-            .stdin(Stdio::null())
             .spawn()
             .expect("start the upstream kubelet");
         Kubelet { ground, process }

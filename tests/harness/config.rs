@@ -3,15 +3,16 @@
 //! Used from the thread of one test; owns nothing.
 
 use std::{
+    fs, io,
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::atomic::{AtomicU16, Ordering},
 };
 
 use serde_json::{Value, json};
 
-use super::Node;
+use super::node::{Node, peers};
 
 /// Where an agent runs: a real node, or a folder beside a fake runtime.
 pub(crate) trait Ground {
@@ -60,6 +61,43 @@ pub(crate) fn kubelet_configuration(node: &dyn Ground, healthz: u16) -> Value {
         // A test machine may not let anyone lower it.
         "oomScoreAdj": 0,
     })
+}
+
+/// The upstream kubelet on a node, ready to be started beside or instead of ferrolet. The control plane whose certificates
+/// are in `pki` has to have made one for `name`.
+pub(crate) fn upstream_kubelet(
+    node: &Node,
+    pki: &Path,
+    name: &str,
+    kubeconfig: &Path,
+    change: impl FnOnce(&mut Value),
+) -> io::Result<Command> {
+    let mut config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": node.endpoint(),
+        "podLogsDir": node.path("pod-logs"),
+        "address": "127.0.0.1",
+        "healthzPort": 0,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", node.name()),
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "oomScoreAdj": 0,
+        "makeIPTablesUtilChains": false,
+        "authentication": { "x509": { "clientCAFile": pki.join("ca.crt") } },
+        "tlsCertFile": pki.join(format!("{name}.crt")),
+        "tlsPrivateKeyFile": pki.join(format!("{name}.key")),
+    });
+    change(&mut config);
+    let written = node.path("upstream.json");
+    fs::write(&written, config.to_string())?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = node.command(peers().join("bin/kubelet"));
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin:/usr/lib/cni"));
+    command.arg("--config").arg(written).arg("--kubeconfig").arg(kubeconfig);
+    command.args(["--hostname-override", name, "--root-dir"]).arg(node.path("upstream")).stdin(Stdio::null());
+    Ok(command)
 }
 
 /// A port on loopback that nobody listens on, and that nobody is given who asks later: neither another caller here, nor

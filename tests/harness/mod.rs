@@ -10,6 +10,7 @@
 pub(crate) mod agent;
 pub(crate) mod cluster;
 pub(crate) mod config;
+pub(crate) mod logs;
 pub(crate) mod node;
 pub(crate) mod view;
 pub(crate) mod wait;

@@ -2,32 +2,16 @@
 
 use std::{
     fs::{self, File},
-    io::Read,
-    path::{Path, PathBuf},
     process::Stdio,
 };
 
-use flate2::read::GzDecoder;
 use serde_json::json;
 
 use super::lab::{Lab, SOON, pod, shell};
-use crate::harness::{Containerd, Node, wait};
+use crate::harness::{Containerd, Node, logs, wait};
 
 /// How many lines the container prints, over a good dozen seconds.
 const LINES: usize = 6000;
-
-/// A file's content, unpacked if it is compressed.
-fn read(path: &Path) -> String {
-    let mut text = String::new();
-    let mut file = File::open(path).expect("open a log");
-    let read = if path.extension().is_some_and(|end| end == "gz") {
-        GzDecoder::new(file).read_to_string(&mut text)
-    } else {
-        file.read_to_string(&mut text)
-    };
-    read.expect("read a log");
-    text
-}
 
 /// The numbers of the lines in a text, whatever stands before them.
 fn numbers(text: &str) -> Vec<usize> {
@@ -44,9 +28,7 @@ fn logs_lose_no_line(containerd: Containerd) {
     let script =
         format!("i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo line $i; [ $((i%100)) = 0 ] && sleep 0.2; done");
     lab.put(&pod("talks", &[shell("app", &script, json!({}))], json!({ "restartPolicy": "Never" })));
-    let log = lab.wait_pod("talks", "a log", |pod| {
-        pod["containers"][0]["logPath"].as_str().filter(|path| !path.is_empty()).map(PathBuf::from)
-    });
+    let log = lab.wait_pod("talks", "a log", logs::path_of);
     let heard = node.path("heard");
     let mut command = node.command(env!("CARGO_BIN_EXE_ferrolet"));
     command.args(["logs", "-f", "talks"]).env("FERROLET_SOCKET", lab.agent.root_dir().join("ferrolet/ferrolet.sock"));
@@ -61,7 +43,7 @@ fn logs_lose_no_line(containerd: Containerd) {
     names.sort();
     assert!(names.len() >= 4 && names.iter().any(|name| name.ends_with(".gz")), "{names:?}");
     names.rotate_left(1);
-    let kept: Vec<usize> = names.iter().flat_map(|name| numbers(&read(&log.with_file_name(name)))).collect();
+    let kept: Vec<usize> = names.iter().flat_map(|name| numbers(&logs::read(&log.with_file_name(name)))).collect();
     assert!(kept == all, "{} of {LINES} lines are in {names:?}", kept.len());
     assert!(follower.wait().expect("the tool ends").success());
     let heard = numbers(&fs::read_to_string(heard).expect("what was heard"));

@@ -32,7 +32,6 @@ use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
 use crate::util::jitter::chance;
-use crate::util::json;
 use crate::util::thread::{OwnerThread, StackSize};
 
 /// How long the first report waits for the runtime and for the first look at its containers.
@@ -339,12 +338,7 @@ impl Actor {
     }
 
     fn ask(&self, call: &Call) -> Result<Node, ApiError> {
-        let answer = self.parts.api.call(call)?;
-        json::from_slice(&answer.body).map_err(|error| ApiError::Decode {
-            method: call.method.as_str(),
-            path: call.path.clone(),
-            message: error.to_string(),
-        })
+        self.parts.api.call_for(call)
     }
 
     fn tell(&mut self, present: &Node) -> Told {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::api::v1::Pod;
 use crate::config::yaml::{Limits, YamlError, yaml_to_json};
-use crate::util::json::{self, Mistake};
+use crate::util::json::{self, Misplaced};
 
 /// What a manifest file may cost: 4 MiB, which is far above the 1.5 MiB of an object in the API.
 pub const FILE_LIMITS: Limits = Limits { max_bytes: 4 << 20, max_depth: 64, max_nodes: 200_000 };
@@ -221,11 +221,8 @@ fn read_pod(mut value: Value, prefix: &str, warnings: &mut Vec<String>) -> Resul
         (_, "" | ".") => prefix.to_owned(),
         _ => format!("{prefix}.{path}"),
     };
-    let pod: Pod = json::from_value(&value).map_err(|mistake| {
-        let (path, mut message) = match mistake {
-            Mistake::Syntax(error) => (".".to_owned(), error.to_string()),
-            Mistake::Field { path, error } => (path, error.to_string()),
-        };
+    let pod: Pod = json::from_value(&value).map_err(|Misplaced { path, error }| {
+        let mut message = error.to_string();
         let is_scalar =
             ["integer", "floating point", "boolean"].iter().any(|kind| message.contains(&format!("type: {kind}")));
         if is_scalar && message.ends_with("expected a string") {
