@@ -11,6 +11,7 @@ pub mod http2;
 pub mod jitter;
 pub mod json;
 pub mod logging;
+pub mod metrics;
 pub mod poll;
 pub mod process;
 pub mod rate;
