@@ -4,7 +4,8 @@
 
 use crate::{
     agent::{
-        Place, lives, put, remove, start, start_unwell, wait_gone, wait_running, wait_says, wait_unwell, wait_well,
+        Place, ground, lives, put, remove, run, start, start_unwell, wait_gone, wait_running, wait_says, wait_unwell,
+        wait_well,
     },
     fakes::{
         cri::FakeCri,
@@ -17,10 +18,8 @@ use crate::{
 /// An agent that starts before its runtime.
 #[test]
 fn a_socket_that_is_missing_at_first_is_waited_for() {
-    let mut fake = FakeCri::start();
-    fake.add_image("busybox");
+    let (mut fake, place) = ground();
     fake.stop();
-    let place = Place::beside(&fake);
     let agent = start_unwell(&place);
     put(&agent, "web");
     wait_unwell(&agent, "the socket does not exist: start the container runtime or correct containerRuntimeEndpoint");
@@ -37,12 +36,9 @@ const NO_GRPC: &str = "whoever listens on the socket speaks no gRPC, or hangs up
 
 /// A pod runs, then somebody else answers on the runtime's socket, then the runtime is back.
 fn somebody_else_answers(manners: Manners) {
-    let mut fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (mut fake, place) = ground();
     let agent = start(&place);
-    put(&agent, "web");
-    wait_running(&agent, "web");
+    run(&agent, "web");
     let before = lives(&fake, "web");
 
     fake.stop();
@@ -119,13 +115,10 @@ fn a_runtime_without_cri_is_told() {
 /// Connections and event streams that break again and again, while pods come and go.
 #[test]
 fn connections_and_streams_that_break_lose_nothing() {
-    let mut fake = FakeCri::start();
-    fake.add_image("busybox");
+    let (mut fake, place) = ground();
     fake.set_events(Some(Events::Sent));
-    let place = Place::beside(&fake);
     let agent = start(&place);
-    put(&agent, "steady");
-    wait_running(&agent, "steady");
+    run(&agent, "steady");
     let before = lives(&fake, "steady");
     for round in 0..6 {
         let name = format!("pod-{round}");

@@ -7,8 +7,8 @@ use ferrolet::cri::proto;
 use protobuf::MessageField;
 
 use crate::{
-    agent::{Place, lives, put, settle, start_with, wait_healthy, wait_running, wait_says, wait_well},
-    fakes::{cri::FakeCri, cri_state::State},
+    agent::{ground, lives, put, run, settle, start_with, wait_healthy, wait_running, wait_says, wait_well},
+    fakes::cri_state::State,
     harness::{Agent, view::story, wait},
 };
 
@@ -55,12 +55,9 @@ fn add_foreign(state: &mut State, count: usize) {
 
 #[test]
 fn ten_thousand_foreign_containers_are_left_alone() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start_with(&place, "60s");
-    put(&agent, "first");
-    wait_running(&agent, "first");
+    run(&agent, "first");
     let (before, started) = (agent.resident_kib(), Instant::now());
     fake.with(|state| add_foreign(state, 10_000));
     put(&agent, "web");
@@ -79,11 +76,9 @@ fn ten_thousand_foreign_containers_are_left_alone() {
 /// starts beside them.
 #[test]
 fn ten_thousand_containers_of_pods_that_nobody_knows_are_looked_at() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
+    let (fake, place) = ground();
     fake.add_pods(100, 100);
     let before = fake.containers();
-    let place = Place::beside(&fake);
     let started = Instant::now();
     let agent = Agent::spawn(&place, |config| {
         settle(config);
@@ -106,10 +101,8 @@ fn ten_thousand_containers_of_pods_that_nobody_knows_are_looked_at() {
 /// They carry our labels and nobody wants them: they are ended, all of them.
 #[test]
 fn a_thousand_containers_that_nobody_wants_are_cleared_away() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
+    let (fake, place) = ground();
     fake.add_pods(20, 50);
-    let place = Place::beside(&fake);
     let started = Instant::now();
     let agent = start_with(&place, "60s");
     put(&agent, "web");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::{
-    agent::{Place, SOON, manifest, remove, settle, start, wait_gone, wait_healthy, wait_running},
+    agent::{SOON, ground, manifest, remove, settle, start, wait_gone, wait_healthy, wait_running},
     fakes::{cri::FakeCri, cri_state::Behaviour},
     harness::Agent,
 };
@@ -32,12 +32,10 @@ fn stops(fake: &FakeCri) -> Vec<String> {
 
 #[test]
 fn sidecars_wait_for_the_app_and_get_what_is_left_of_the_grace_period() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
+    let (fake, place) = ground();
     let deaf = || Behaviour { ignores_term: true, ..Behaviour::default() };
     fake.behave("app", deaf());
     fake.behave("late", deaf());
-    let place = Place::beside(&fake);
     let agent = start(&place);
     put(&agent, "row", |spec| {
         spec["terminationGracePeriodSeconds"] = json!(3);
@@ -58,9 +56,7 @@ fn sidecars_wait_for_the_app_and_get_what_is_left_of_the_grace_period() {
 
 #[test]
 fn a_hook_that_overruns_costs_no_container_its_two_seconds() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start(&place);
     put(&agent, "hooked", |spec| {
         spec["terminationGracePeriodSeconds"] = json!(1);
@@ -80,10 +76,8 @@ fn a_hook_that_overruns_costs_no_container_its_two_seconds() {
 
 #[test]
 fn an_exit_code_that_was_seen_outlives_the_container() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
+    let (fake, place) = ground();
     fake.behave("quick", Behaviour { exit: Some((Duration::ZERO, 5)), ..Behaviour::default() });
-    let place = Place::beside(&fake);
     let begin = || {
         let agent = Agent::spawn(&place, settle);
         wait_healthy(&agent);

@@ -3,8 +3,8 @@
 
 use crate::{
     agent::{
-        Place, SOON, lives, put, remove, start, start_unwell, wait_gone, wait_healthy, wait_running, wait_says,
-        wait_says_all, wait_unwell, wait_well,
+        Place, SOON, ground, lives, put, remove, run, start, start_unwell, wait_gone, wait_healthy, wait_running,
+        wait_says, wait_says_all, wait_unwell, wait_well,
     },
     fakes::cri::FakeCri,
     harness::wait,
@@ -66,12 +66,9 @@ const STARTS: &[&str] =
 const ENDS: &[&str] = &["StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox"];
 
 fn every_call(fault: Fault) {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start(&place);
-    put(&agent, "steady");
-    wait_running(&agent, "steady");
+    run(&agent, "steady");
     let steady = lives(&fake, "steady");
 
     for method in LOOKS {
@@ -152,13 +149,10 @@ fn a_pull_that_never_ends_holds_its_own_pod_alone() {
 fn a_runtime_that_tells_nothing_of_itself_is_used_all_the_same() {
     for method in ["Version", "Status"] {
         for fault in [Fault::Hang, Fault::Garbage, Fault::Empty, Fault::Refusal] {
-            let fake = FakeCri::start();
-            fake.add_image("busybox");
+            let (fake, place) = ground();
             fault.arm(&fake, method);
-            let place = Place::beside(&fake);
             let agent = start(&place);
-            put(&agent, "web");
-            wait_running(&agent, "web");
+            run(&agent, "web");
             wait::until("word of it in the log", SOON, || match agent.log() {
                 log if log.contains("does not tell of itself yet") => Ok(()),
                 log => Err(log),
@@ -170,14 +164,12 @@ fn a_runtime_that_tells_nothing_of_itself_is_used_all_the_same() {
 /// Silence from the first moment on is no health.
 #[test]
 fn a_runtime_that_is_silent_from_the_start_is_not_taken_for_an_empty_one() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
+    let (fake, place) = ground();
     fake.add_pods(3, 1);
     let before = fake.containers();
     for method in LOOKS {
         fake.hang(method);
     }
-    let place = Place::beside(&fake);
     let agent = start_unwell(&place);
     put(&agent, "web");
     wait_unwell(&agent, "ListPodSandbox");

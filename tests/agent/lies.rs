@@ -6,7 +6,7 @@ use ferrolet::cri::proto;
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::{
-    agent::{Place, SOON, lives, put, start, wait_healthy, wait_running, wait_says, wait_unwell, wait_well},
+    agent::{SOON, ground, lives, put, run, start, wait_healthy, wait_running, wait_says, wait_unwell, wait_well},
     fakes::cri::FakeCri,
     harness::{Agent, wait},
 };
@@ -17,13 +17,10 @@ type Sandboxes = proto::ListPodSandboxResponse;
 /// Two pods run, the runtime lies about the first, then it tells the truth again: one container runs of each in the end,
 /// the second pod never noticed.
 fn a_liar(lie: impl FnOnce(&FakeCri, &Agent<'_>)) {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start(&place);
     for name in ["slandered", "other"] {
-        put(&agent, name);
-        wait_running(&agent, name);
+        run(&agent, name);
     }
     let other = lives(&fake, "other");
     lie(&fake, &agent);
@@ -161,12 +158,9 @@ fn an_object_without_an_id_makes_the_list_worthless() {
 /// Labels become paths: of folders that are made, and of folders that are removed.
 #[test]
 fn labels_that_lead_out_of_the_agents_folders_lead_nowhere() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start(&place);
-    put(&agent, "other");
-    wait_running(&agent, "other");
+    run(&agent, "other");
     let other = lives(&fake, "other");
     let victims = ["kubelet/victim", "victim", "pod-logs-victim"].map(|name| place.folder.path().join(name));
     for victim in &victims {
@@ -196,8 +190,7 @@ fn labels_that_lead_out_of_the_agents_folders_lead_nowhere() {
     fake.wait_for("their end", |state| {
         state.sandboxes.values().all(|it| !it.ready || it.config.metadata.get_or_default().name == "other-node")
     });
-    put(&agent, "after");
-    wait_running(&agent, "after");
+    run(&agent, "after");
     wait_looks(&fake);
     for victim in &victims {
         let text = std::fs::read_to_string(victim.join("inner/file"));

@@ -9,7 +9,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    agent::{Place, SOON, lives, put, remove, settle, wait_gone, wait_healthy, wait_running, wait_says},
+    agent::{Place, SOON, ground, lives, put, remove, run, settle, wait_gone, wait_healthy, wait_running, wait_says},
     fakes::cri::FakeCri,
     harness::{Agent, config::Ground, logs, wait},
 };
@@ -84,9 +84,7 @@ fn numbers(text: &str) -> Vec<usize> {
 
 #[test]
 fn logs_are_rotated_without_the_loss_of_a_line() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start(&place);
     put(&agent, "talks");
     put(&agent, "quiet");
@@ -157,16 +155,13 @@ fn wait_says_in_log(agent: &Agent<'_>, words: &str) {
 
 #[test]
 fn logs_of_a_container_go_with_it() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = Agent::spawn(&place, |config| {
         settle(config);
         config["crashLoopBackOff"] = json!({ "maxContainerRestartPeriod": "1s" });
     });
     wait_healthy(&agent);
-    put(&agent, "again");
-    wait_running(&agent, "again");
+    run(&agent, "again");
     let log = agent.wait_pod("again", "a log", SOON, logs::path_of);
     let folder = log.parent().expect("a folder");
     fs::write(folder.join("0.log.20260101-000000.gz"), "old").expect("write an old log");

@@ -7,8 +7,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::{
-    agent::{Place, SOON, lives, manifest, put, start, wait_healthy, wait_running, wait_says},
-    fakes::cri::FakeCri,
+    agent::{SOON, ground, lives, manifest, run, start, wait_healthy, wait_running, wait_says},
     harness::wait,
 };
 
@@ -47,12 +46,9 @@ fn bad_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 
 #[test]
 fn each_bad_manifest_is_told_in_plain_words() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start(&place);
-    put(&agent, "steady");
-    wait_running(&agent, "steady");
+    run(&agent, "steady");
     let before = lives(&fake, "steady");
     let folder = agent.manifests();
     let files = bad_files();
@@ -102,9 +98,7 @@ fn each_bad_manifest_is_told_in_plain_words() {
 
 #[test]
 fn a_thousand_manifests_fill_the_node_and_the_rest_is_told() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start(&place);
     let folder = agent.manifests();
     for number in 0..1000 {

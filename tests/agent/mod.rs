@@ -68,6 +68,14 @@ impl Ground for Place {
     }
 }
 
+/// A fake runtime that has the image which the tests' pods run, and a place for an agent beside it.
+fn ground() -> (FakeCri, Place) {
+    let fake = FakeCri::start();
+    fake.add_image("busybox");
+    let place = Place::beside(&fake);
+    (fake, place)
+}
+
 /// The configuration of these tests: no cgroups, and calls that are given up after two seconds.
 fn settle(config: &mut Value) {
     config["cgroupsPerQOS"] = json!(false);
@@ -112,6 +120,13 @@ fn manifest(name: &str) -> Value {
 
 fn put(agent: &Agent<'_>, name: &str) {
     agent.put_manifest(&format!("{name}.yaml"), &manifest(name).to_string());
+}
+
+/// Has a pod run: puts its manifest there and waits for its container.
+#[track_caller]
+fn run(agent: &Agent<'_>, name: &str) {
+    put(agent, name);
+    wait_running(agent, name);
 }
 
 fn remove(agent: &Agent<'_>, name: &str) {

@@ -4,8 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    agent::{Place, SOON, lives, manifest, put, start, wait_healthy, wait_running, wait_says_all},
-    fakes::cri::FakeCri,
+    agent::{SOON, ground, lives, manifest, run, start, wait_healthy, wait_running, wait_says_all},
     harness::wait,
 };
 
@@ -101,17 +100,14 @@ fn refused() -> Vec<(Value, &'static str)> {
 
 #[test]
 fn what_needs_an_api_server_is_refused_by_field() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (_fake, place) = ground();
     let agent = start(&place);
     let refused = refused();
     for (pod, _) in &refused {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         agent.put_manifest(&format!("{name}.yaml"), &pod.to_string());
     }
-    put(&agent, "good");
-    wait_running(&agent, "good");
+    run(&agent, "good");
     for (pod, words) in &refused {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         wait::until(&format!("{words:?} of {name}"), SOON, || match agent.problem_of(&format!("{name}.yaml"))? {
@@ -125,9 +121,7 @@ fn what_needs_an_api_server_is_refused_by_field() {
 
 #[test]
 fn volumes_without_a_driver_keep_their_pod_waiting_and_say_so() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (fake, place) = ground();
     let agent = start(&place);
     let waiting = [
         ("nfs", json!({ "nfs": { "server": "s", "path": "/x" } }), "this version has no driver for it"),
@@ -136,8 +130,7 @@ fn volumes_without_a_driver_keep_their_pod_waiting_and_say_so() {
     for (name, source, _) in &waiting {
         agent.put_manifest(&format!("{name}.yaml"), &with_volume(name, source.clone()).to_string());
     }
-    put(&agent, "good");
-    wait_running(&agent, "good");
+    run(&agent, "good");
     for (name, _, words) in &waiting {
         let full = format!("{name}-node");
         wait_says_all(&agent, &["why", &full], &["FailedMount", words]);
@@ -150,9 +143,7 @@ fn volumes_without_a_driver_keep_their_pod_waiting_and_say_so() {
 
 #[test]
 fn limits_that_nobody_keeps_are_told_on_the_pod() {
-    let fake = FakeCri::start();
-    fake.add_image("busybox");
-    let place = Place::beside(&fake);
+    let (_fake, place) = ground();
     let agent = start(&place);
     let mut pod = with_volume("greedy", json!({ "emptyDir": { "sizeLimit": "1Gi" } }));
     pod["spec"]["containers"][0]["resources"] = json!({ "limits": { "ephemeral-storage": "2Gi" } });

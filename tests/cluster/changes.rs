@@ -52,10 +52,8 @@ fn is_ready(pod: &Value) -> bool {
 
 #[test]
 fn debug_containers_join_a_running_pod_once() {
-    let ground = Ground::new(Cluster::shared());
-    ground.cluster.namespace(&ground.name);
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
+    let ground = Ground::with_namespace(Cluster::shared());
+    let agent = ground.joined();
     let subject = Subject { ground: &ground, name: "subject" };
     let mut object = pod(&ground.name, subject.name, &ground.name, &[shell("app", RUNS), shell("other", RUNS)]);
     object["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "v", "mountPath": "/v" }]);
@@ -143,10 +141,8 @@ fn resize_condition<'pod>(pod: &'pod Value, type_: &str) -> &'pod Value {
 
 #[test]
 fn cpu_and_memory_change_in_place() {
-    let ground = Ground::new(Cluster::shared());
-    ground.cluster.namespace(&ground.name);
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
+    let ground = Ground::with_namespace(Cluster::shared());
+    let agent = ground.joined();
     let subject = Subject { ground: &ground, name: "subject" };
     let mut object = pod(&ground.name, subject.name, &ground.name, &[shell("app", RUNS), shell("other", RUNS)]);
     let sizes = |cpu: &str, limit: &str, memory: &str| json!({ "requests": { "cpu": cpu, "memory": "16Mi" }, "limits": { "cpu": limit, "memory": memory } });

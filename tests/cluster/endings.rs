@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::lab::{Ground, SOON};
-use crate::harness::{Agent, Cluster, cluster::condition, wait};
+use crate::harness::{Cluster, cluster::condition, wait};
 
 /// The image that every node of the tests has.
 const IMAGE: &str = "docker.io/library/busybox:latest";
@@ -119,16 +119,10 @@ fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().expect("a uid").to_owned()
 }
 
-fn joined<'ground>(ground: &'ground Ground<'ground>) -> Agent<'ground> {
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
-    agent
-}
-
 #[test]
 fn a_pod_is_told_with_its_events_and_leaves_when_it_is_deleted() {
     let ground = Ground::new(Cluster::shared());
-    let agent = joined(&ground);
+    let agent = ground.joined();
     let place = Place::new(&ground);
     place.create("web", &[shell("a", RUNS)]);
     let told = place.wait_ready("web");
@@ -157,7 +151,7 @@ fn a_pod_is_told_with_its_events_and_leaves_when_it_is_deleted() {
 #[test]
 fn who_holds_a_finalizer_holds_the_object_and_not_the_containers() {
     let ground = Ground::new(Cluster::shared());
-    let agent = joined(&ground);
+    let agent = ground.joined();
     let place = Place::new(&ground);
     place.create("held", &[shell("a", RUNS)]);
     let told = place.wait_ready("held");
@@ -179,7 +173,7 @@ fn who_holds_a_finalizer_holds_the_object_and_not_the_containers() {
 #[test]
 fn a_pod_deleted_by_force_or_with_a_shorter_grace_ends_soon() {
     let ground = Ground::new(Cluster::shared());
-    let agent = joined(&ground);
+    let agent = ground.joined();
     let place = Place::new(&ground);
     // They take no hint: only SIGKILL ends them.
     let stubborn = "trap '' TERM; while :; do sleep 0.2; done";
@@ -211,7 +205,7 @@ fn a_pod_deleted_by_force_or_with_a_shorter_grace_ends_soon() {
 #[test]
 fn a_static_pod_is_shown_by_its_mirror() {
     let ground = Ground::new(Cluster::shared());
-    let agent = joined(&ground);
+    let agent = ground.joined();
     let place = Place::new(&ground);
     let name = format!("still-{}", ground.name);
     let manifest = |script: &str| {
@@ -251,7 +245,7 @@ fn a_static_pod_is_shown_by_its_mirror() {
 #[test]
 fn a_restarted_agent_tells_what_was_told_and_catches_up() {
     let ground = Ground::new(Cluster::shared());
-    let agent = joined(&ground);
+    let agent = ground.joined();
     let place = Place::new(&ground);
     for name in ["stays", "leaves"] {
         place.create(name, &[shell("a", RUNS)]);
@@ -263,7 +257,7 @@ fn a_restarted_agent_tells_what_was_told_and_catches_up() {
     let records = ground.node.path("kubelet/ferrolet/pods");
     std::fs::remove_dir_all(&records).unwrap_or_else(|err| panic!("{}: {err}", records.display()));
     place.kubectl(&["delete", "pod", "leaves", "--wait=false", "--grace-period=2"]);
-    let agent = joined(&ground);
+    let agent = ground.joined();
     place.wait_gone("leaves");
     assert_eq!(place.running(&uid(&leaves)), 0);
     let after = place.get("stays").expect("the pod");
@@ -275,7 +269,7 @@ fn a_restarted_agent_tells_what_was_told_and_catches_up() {
 fn what_happened_while_the_api_server_was_away_is_told_once_it_is_back() {
     let cluster = Cluster::start(&[]);
     let ground = Ground::new(&cluster);
-    let agent = joined(&ground);
+    let agent = ground.joined();
     let place = Place::new(&ground);
     let ends = "trap 'exit 0' TERM; until [ -e /end/now ]; do sleep 0.2; done; exit 7";
     let mut object = pod(&place.namespace, "ends", &ground.name, &[shell("a", ends)]);

@@ -27,6 +27,21 @@ impl<'cluster> Ground<'cluster> {
         Ground { cluster, node: Node::start(Containerd::Two), name, kubeconfig }
     }
 
+    /// The same with a namespace that has the node's name.
+    pub(super) fn with_namespace(cluster: &'cluster Cluster) -> Ground<'cluster> {
+        let ground = Ground::new(cluster);
+        cluster.namespace(&ground.name);
+        ground
+    }
+
+    /// Starts the agent as it is and waits until its node is ready.
+    #[track_caller]
+    pub(super) fn joined(&self) -> Agent<'_> {
+        let agent = self.join(&[], |_| ());
+        self.wait_ready();
+        agent
+    }
+
     /// Starts the agent, with more flags and its configuration changed.
     pub(super) fn join(&self, flags: &[&str], change: impl FnOnce(&mut Value)) -> Agent<'_> {
         Agent::join(&self.node, &self.name, &self.kubeconfig, flags, change)

@@ -85,18 +85,10 @@ fn is_ready(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running" && condition(pod, "Ready")["status"] == "True"
 }
 
-/// A namespace and a node with an agent.
-fn ground(cluster: &Cluster) -> Ground<'_> {
-    let ground = Ground::new(cluster);
-    cluster.namespace(&ground.name);
-    ground
-}
-
 #[test]
 fn a_pod_is_run_shown_described_and_deleted() {
-    let ground = ground(Cluster::shared());
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
+    let ground = Ground::with_namespace(Cluster::shared());
+    let agent = ground.joined();
     ground.cluster.apply(&pod(&ground, "a"));
     let running = ground.wait_running("a");
     let status = &running["status"];
@@ -131,9 +123,8 @@ fn a_pod_is_run_shown_described_and_deleted() {
 
 #[test]
 fn a_deployment_grows_and_shrinks() {
-    let ground = ground(Cluster::shared());
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
+    let ground = Ground::with_namespace(Cluster::shared());
+    let agent = ground.joined();
     ground.cluster.apply(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": "d", "namespace": ground.name },
@@ -161,9 +152,8 @@ fn a_deployment_grows_and_shrinks() {
 
 #[test]
 fn a_pod_is_replaced_under_its_name_and_forced_out() {
-    let ground = ground(Cluster::shared());
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
+    let ground = Ground::with_namespace(Cluster::shared());
+    let agent = ground.joined();
     ground.cluster.apply(&pod(&ground, "a"));
     let first = ground.wait_running("a");
     ground.kubectl(&["delete", "pod", "a", "--wait=false"]);
@@ -191,9 +181,8 @@ fn a_pod_is_replaced_under_its_name_and_forced_out() {
 
 #[test]
 fn pods_end_that_were_deleted_while_the_agent_was_away() {
-    let ground = ground(Cluster::shared());
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
+    let ground = Ground::with_namespace(Cluster::shared());
+    let agent = ground.joined();
     for name in ["graceful", "forced", "stays"] {
         ground.cluster.apply(&pod(&ground, name));
     }
@@ -219,9 +208,8 @@ fn pods_end_that_were_deleted_while_the_agent_was_away() {
 #[test]
 fn pods_live_on_without_the_api_server() {
     let cluster = Cluster::start(&[]);
-    let ground = ground(&cluster);
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
+    let ground = Ground::with_namespace(&cluster);
+    let agent = ground.joined();
     for name in ["a", "b"] {
         ground.cluster.apply(&pod(&ground, name));
     }
@@ -255,9 +243,8 @@ fn pods_live_on_without_the_api_server() {
 
 #[test]
 fn a_static_pod_has_its_mirror() {
-    let ground = ground(Cluster::shared());
-    let agent = ground.join(&[], |_| ());
-    ground.wait_ready();
+    let ground = Ground::with_namespace(Cluster::shared());
+    let agent = ground.joined();
     let mut own = pod(&ground, "still");
     own["spec"]["nodeSelector"] = Value::Null;
     agent.put_manifest("still.yaml", &own.to_string());
