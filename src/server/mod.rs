@@ -6,6 +6,7 @@
 mod accept;
 pub mod health;
 pub mod local;
+pub mod node;
 pub mod resolve;
 pub mod wire;
 

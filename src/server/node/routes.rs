@@ -1,0 +1,25 @@
+//! Every endpoint of the node's server, one line each.
+//!
+//! Pure data. A new endpoint is a line here and a function in `endpoints/`. The first line whose path and method fit counts.
+
+use super::endpoint::{Endpoint, Group, Handle, Lasts};
+use super::endpoints::health;
+use super::http::head::Method;
+use super::http::head::Method::{Get, Head};
+use Group::Always;
+
+const fn short(methods: &'static [Method], path: &'static str, group: Group, handle: Handle) -> Endpoint {
+    Endpoint { methods, path, group, lasts: Lasts::Short, handle }
+}
+
+/// For answers that last as long as the client likes.
+#[expect(dead_code, reason = "the first endpoints are short")]
+const fn long(methods: &'static [Method], path: &'static str, group: Group, handle: Handle) -> Endpoint {
+    Endpoint { methods, path, group, lasts: Lasts::Long, handle }
+}
+
+/// The table.
+pub static ROUTES: &[Endpoint] = &[
+    short(&[Get, Head], "/healthz", Always, health::all),
+    short(&[Get, Head], "/healthz/{check}", Always, health::one),
+];
