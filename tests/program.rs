@@ -95,3 +95,41 @@ fn nothing_panics_when_nobody_can_be_told() {
     }
     assert_eq!(Path::new(PROGRAM).file_name(), Some(OsStr::new("ferrolet")));
 }
+
+#[test]
+fn the_packaged_configuration_is_one() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join("packaging/systemd/config.yaml");
+    let output = run(&["config", &format!("--config={}", file.display())]);
+    let (text, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && told.is_empty(), "{told}");
+    assert!(text.contains("staticPodPath: /etc/kubernetes/manifests"), "{text}");
+}
+
+#[test]
+fn manual_and_completions_name_every_command_and_flag() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let help = folder.path().join("help");
+    std::fs::write(&help, run(&["--help"]).stdout).unwrap();
+    let made = Command::new(root.join("packaging/documents"))
+        .args([help.as_path(), folder.path()])
+        .args(["1.2.3", "2026-11-30"])
+        .output()
+        .expect("packaging/documents needs python3");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    for (file, dashes) in
+        [("ferrolet.8", "\\-\\-"), ("ferrolet.bash", "--"), ("_ferrolet", "--"), ("ferrolet.fish", "-l ")]
+    {
+        let text = std::fs::read_to_string(folder.path().join(file)).unwrap();
+        for tool in ferrolet::cli::TOOLS {
+            assert!(text.contains(tool.name), "{file} does not name {}", tool.name);
+        }
+        for flag in ["kubeconfig", "max-pods", "vmodule"] {
+            let name = if file == "ferrolet.8" { flag.replace('-', "\\-") } else { flag.to_owned() };
+            assert!(text.contains(&format!("{dashes}{name}")), "{file} does not name --{flag}");
+        }
+        let places = ["@COMMANDS@", "@FLAGS@", "@VERSION@", "@DATE@"];
+        assert!(!places.iter().any(|place| text.contains(place)), "{file} has a place that was not filled in");
+    }
+}

@@ -117,6 +117,11 @@ impl RuntimeFacts {
     }
 }
 
+/// The verbosities of single files, as the log takes them.
+pub(crate) fn vmodule(logging: &crate::config::nested::Logging) -> Vec<(String, u32)> {
+    logging.vmodule.iter().map(|item| (item.file_pattern.clone(), item.verbosity)).collect()
+}
+
 /// Everything that specs are made from.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn node_facts(

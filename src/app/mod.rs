@@ -5,8 +5,9 @@
 
 mod adapters;
 mod cluster;
-mod facts;
+pub(crate) mod facts;
 mod join;
+mod service;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -41,9 +42,12 @@ use crate::server::local::{self, LocalServer, LocalTools};
 use crate::store::Store;
 use crate::sync_loop::{Inbox, LoopCounters, Outbox, Ping, SyncLoop};
 use crate::util::heartbeat::Heartbeat;
-use crate::util::signals::{Signals, Told};
+use crate::util::notify::Notifier;
+use crate::util::signals::Signals;
 use crate::util::snapshot::Snapshot;
 use crate::util::thread::{OwnerThread, StackSize};
+pub(crate) use service::ReadAgain;
+use service::Service;
 
 /// Folder of log links for log shippers, as upstream has it.
 const LOG_LINKS: &str = "/var/log/containers";
@@ -59,12 +63,13 @@ const LEFTOVERS_EVERY: Duration = Duration::from_secs(30);
 /// # Errors
 /// The node cannot be a node: the facts that pods need are missing, a setting forbids it, or the kernel
 /// has no threads left.
-pub fn run(loaded: Loaded) -> anyhow::Result<()> {
-    let Loaded { config, flags, own, warnings, notes } = loaded;
+pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> {
+    let Loaded { mut config, flags, own, warnings, notes } = loaded;
     crate::util::heap::keep_small();
     // Before any other thread starts, so that all of them leave these signals to the main thread.
     let signals = Signals::block().context("block signals")?;
     crate::util::thread::log_panics();
+    let notifier = Notifier::from_environment().context("find the service manager")?;
     log::info!("ferrolet {} starts", env!("CARGO_PKG_VERSION"));
     for note in &notes {
         log::info!("{note}");
@@ -297,12 +302,11 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
         None => None,
     };
 
-    let checks: Checks = Arc::new([
-        Check::ping(),
-        // A full channel means that the loop turns no more: the answer will not come.
-        Check::sync_loop(move |answer| ping_sender.try_send(Ping(answer)).is_ok()),
-        Check::pleg(relisted, Arc::clone(&view)),
-    ]);
+    // A full channel means that the loop turns no more: the answer will not come.
+    let ask_loop = move |answer| ping_sender.try_send(Ping(answer)).is_ok();
+    let mut service = Service::new(notifier, Arc::clone(&view), ask_loop.clone());
+    let checks: Checks =
+        Arc::new([Check::ping(), Check::sync_loop(ask_loop), Check::pleg(relisted, Arc::clone(&view))]);
     let health = match health_address(&config)? {
         None => None,
         Some(address) => Some(HealthServer::start(address, Arc::clone(&checks)).context("start the health server")?),
@@ -318,9 +322,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     // What only the start needed.
     crate::util::heap::give_back();
 
-    while signals.wait().context("wait for signals")? == Told::Reload {
-        log::info!("SIGHUP: nothing is reloaded by this version, restart the agent to read its configuration again");
-    }
+    service.run(&signals, &mut config, read_again)?;
     log::info!("the agent was told to end; containers go on");
 
     // Sources first, the loop next, then what serves it; the store last, so that it holds the newest.

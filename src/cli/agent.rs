@@ -1,14 +1,14 @@
 //! The agent's way in: flags, configuration, the log, then `app`. Runs on the main thread and stays there until the agent ends.
 
 use super::{complain, help, print, version};
-use crate::config::{Loaded, flags, load_command_line};
+use crate::config::{Loaded, flags, load, load_command_line};
 use crate::util::logging::{self, Format, LogOptions};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Runs the agent with a kubelet's arguments; `as_kubelet` where the program was called by that name.
 pub(super) fn run(args: Vec<OsString>, as_kubelet: bool) -> ExitCode {
-    let line = flags::parse(args);
+    let line = flags::parse(args.clone());
     if line.help {
         return print(&help::whole(as_kubelet));
     }
@@ -26,7 +26,8 @@ pub(super) fn run(args: Vec<OsString>, as_kubelet: bool) -> ExitCode {
         }
     };
     logging::init(log_options(&loaded));
-    match crate::app::run(loaded) {
+    let read_again: crate::app::ReadAgain = Box::new(move || load(args.clone()));
+    match crate::app::run(loaded, &read_again) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("{error:#}");
@@ -40,6 +41,6 @@ fn log_options(loaded: &Loaded) -> LogOptions {
     LogOptions {
         format: if logging.format == "json" { Format::Json } else { Format::Text },
         verbosity: logging.verbosity,
-        vmodule: logging.vmodule.iter().map(|item| (item.file_pattern.clone(), item.verbosity)).collect(),
+        vmodule: crate::app::facts::vmodule(logging),
     }
 }

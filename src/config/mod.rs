@@ -15,6 +15,7 @@ pub mod nested;
 pub mod own;
 pub mod print;
 pub mod problem;
+pub mod reload;
 #[cfg(test)]
 mod tests;
 pub mod types;

@@ -6,10 +6,13 @@
 //! below a warning shows from `-v 8`, where upstream shows each request.
 //!
 //! Text lines look like klog's (`I1130 08:00:00.000000 4711 pleg.rs:42] message`, in UTC), JSON lines like those of Kubernetes
-//! components (`{"ts":…,"caller":…,"msg":…,"v":0}`, milliseconds since 1970).
+//! components (`{"ts":…,"caller":…,"msg":…,"v":0}`, milliseconds since 1970). Where stderr is the journal's, each line begins with its
+//! priority (`<4>`), which the journal takes off and keeps.
 
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -52,24 +55,32 @@ pub struct LogOptions {
 static VERBOSITY: AtomicU32 = AtomicU32::new(0);
 /// The highest verbosity of any single file.
 static VMODULE_MAX: AtomicU32 = AtomicU32::new(0);
+/// The verbosities of single files in force; they may change while the agent runs.
+static FILTER: RwLock<Filter> = RwLock::new(Filter { vmodule: Vec::new() });
 
 /// Sets the log up. Only the first call counts; false for a later one.
 pub fn init(options: LogOptions) -> bool {
-    let format = options.format;
-    let pid = std::process::id();
+    let LogOptions { format, verbosity, vmodule } = options;
+    let (journal, pid) = (stderr_is_the_journal(), std::process::id());
     let inner = env_logger::Builder::new()
         .filter_level(LevelFilter::Trace)
         .target(env_logger::Target::Stderr)
-        .format(move |out, record| out.write_all(line(format, record, clock::wall(), pid).as_bytes()))
+        .format(move |out, record| out.write_all(line(format, journal, record, clock::wall(), pid).as_bytes()))
         .build();
-    let highest = options.vmodule.iter().map(|(_, verbosity)| *verbosity).max().unwrap_or(0);
-    let filter = Filter { vmodule: options.vmodule };
-    if log::set_boxed_logger(Box::new(Logger { inner, filter })).is_err() {
+    if log::set_boxed_logger(Box::new(Logger { inner })).is_err() {
         return false;
     }
-    VMODULE_MAX.store(highest, Ordering::Relaxed);
-    set_verbosity(options.verbosity);
+    VERBOSITY.store(verbosity, Ordering::Relaxed);
+    set_vmodule(vmodule);
     true
+}
+
+/// Changes the verbosities of single files of the running agent.
+pub fn set_vmodule(vmodule: Vec<(String, u32)>) {
+    let highest = vmodule.iter().map(|(_, verbosity)| *verbosity).max().unwrap_or(0);
+    FILTER.write().unwrap_or_else(PoisonError::into_inner).vmodule = vmodule;
+    VMODULE_MAX.store(highest, Ordering::Relaxed);
+    set_verbosity(VERBOSITY.load(Ordering::Relaxed));
 }
 
 /// Changes the verbosity of the running agent.
@@ -155,20 +166,39 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|letter| *letter == b'*')
 }
 
+/// Whether stderr is what the journal reads: systemd says which device and inode that is.
+fn stderr_is_the_journal() -> bool {
+    let Some(told) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    let Ok(found) = nix::sys::stat::fstat(std::io::stderr().as_fd()) else { return false };
+    told.to_str() == Some(&format!("{}:{}", found.st_dev, found.st_ino))
+}
+
+/// What syslog calls a level.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
 struct Logger {
     inner: env_logger::Logger,
-    filter: Filter,
 }
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        !self.filter.vmodule.is_empty()
+        VMODULE_MAX.load(Ordering::Relaxed) > 0
             || verbosity_of(metadata.level(), metadata.target()) <= VERBOSITY.load(Ordering::Relaxed)
     }
 
     fn log(&self, record: &Record<'_>) {
         let verbosity = VERBOSITY.load(Ordering::Relaxed);
-        if self.filter.shows(record.level(), record.target(), record.file().unwrap_or(""), verbosity) {
+        let filter = FILTER.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = filter.shows(record.level(), record.target(), record.file().unwrap_or(""), verbosity);
+        drop(filter);
+        if shown {
             self.inner.log(record);
         }
     }
@@ -178,12 +208,17 @@ impl Log for Logger {
     }
 }
 
-/// One line with its end.
-fn line(format: Format, record: &Record<'_>, now: UnixNanos, pid: u32) -> String {
-    match format {
+/// One message with its end. For the journal every line of it bears the priority.
+fn line(format: Format, journal: bool, record: &Record<'_>, now: UnixNanos, pid: u32) -> String {
+    let text = match format {
         Format::Text => text_line(record, now, pid),
         Format::Json => json_line(record, now),
+    };
+    if !journal {
+        return text;
     }
+    let priority = priority(record.level());
+    text.lines().map(|line| format!("<{priority}>{line}\n")).collect()
 }
 
 fn text_line(record: &Record<'_>, now: UnixNanos, pid: u32) -> String {
@@ -241,7 +276,16 @@ mod tests {
             .line(Some(42))
             .args(args)
             .build();
-        assert_eq!(line(format, &record, NOW, 4711), expect);
+        assert_eq!(line(format, false, &record, NOW, 4711), expect);
+        let priority = format!("<{}>", priority(level));
+        let for_the_journal: String = expect.lines().map(|line| format!("{priority}{line}\n")).collect();
+        assert_eq!(line(format, true, &record, NOW, 4711), for_the_journal);
+    }
+
+    #[test]
+    fn levels_have_the_priorities_of_syslog() {
+        let all = [Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+        assert_eq!(all.map(priority), [3, 4, 6, 7, 7]);
     }
 
     #[test]

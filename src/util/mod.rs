@@ -12,6 +12,7 @@ pub mod jitter;
 pub mod json;
 pub mod logging;
 pub mod metrics;
+pub mod notify;
 pub mod poll;
 pub mod process;
 pub mod rate;
