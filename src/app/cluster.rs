@@ -16,11 +16,12 @@ use crate::agents::node_status::{NodeNews, NodeObject, NodeStatusConfig, NodeSta
 use crate::agents::objects::{ObjectsHandle, Strategy};
 use crate::agents::source::api::ApiSourceHandle;
 use crate::agents::status::StatusHandle;
+use crate::config::features::is_enabled;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::capacity::{self, NodeResources};
 use crate::core::certs::serving_names;
 use crate::core::mirror::Owner;
-use crate::core::node_object::{Machine, NodeSettings, go_architecture, registration};
+use crate::core::node_object::{Machine, NodeSettings, declared, go_architecture, registration};
 use crate::host::facts::MachineFacts;
 use crate::kube::{ApiClient, RateLimit};
 use crate::msg::{EventObject, EventType, NodeMarks, NodeView, Refresh, SourceUpdate, ToldEvent};
@@ -232,6 +233,7 @@ fn node_settings(
         node_ips: flags.node_ip.clone(),
         controller_attaches: config.enable_controller_attach_detach,
         port: config.port,
+        declared: declared::features(&|gate| is_enabled(&config.feature_gates, gate)),
         machine: Machine {
             machine_id: machine.machine_id.clone(),
             system_uuid: machine.system_uuid.clone(),

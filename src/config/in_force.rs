@@ -57,9 +57,11 @@ pub const WITHOUT_EFFECT: &[&str] = &[
 pub const GATES_IN_FORCE: &[&str] = &[
     "CustomCPUCFSQuotaPeriod",
     "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
     "KubeletCrashLoopBackOffMax",
     "KubeletEnsureSecretPulledImages",
     "LoggingAlphaOptions",
+    "NodeDeclaredFeatures",
     "PodLevelResources",
     "RestartAllContainersOnContainerExits",
 ];

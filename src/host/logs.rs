@@ -275,6 +275,17 @@ pub fn copy_log(
     }
 }
 
+/// A time with all nine digits of its second: runtimes leave zeros at the end out.
+fn nanoseconds(time: &str) -> String {
+    let zone = time.rfind(['Z', '+', '-']).filter(|at| *at >= "2026-11-30T09:00:00".len()).unwrap_or(time.len());
+    let (time, zone) = time.split_at(zone);
+    let (second, digits) = time.split_once('.').unwrap_or((time, ""));
+    if zone.is_empty() || digits.len() >= 9 {
+        return [time, zone].concat();
+    }
+    format!("{second}.{digits:0<9}{zone}")
+}
+
 struct Printer<'a> {
     options: &'a LogOptions,
     left: u64,
@@ -291,7 +302,7 @@ impl Printer<'_> {
             return Ok(true);
         }
         if self.options.timestamps && !self.line_open {
-            self.put(line.time.as_bytes(), out)?;
+            self.put(nanoseconds(line.time).as_bytes(), out)?;
             self.put(b" ", out)?;
         }
         self.put(line.content, out)?;

@@ -61,7 +61,8 @@ fn options_choose_what_is_printed() {
         (LogOptions { limit_bytes: Some(0), ..all }, ""),
         (
             LogOptions { timestamps: true, tail: Some(5), ..all },
-            "2026-01-01T00:00:02Z two\n2026-01-01T00:00:03Z three and  blanks\n2026-01-01T00:00:04Z \n",
+            "2026-01-01T00:00:02.000000000Z two\n2026-01-01T00:00:03.000000000Z three and  blanks\n\
+             2026-01-01T00:00:04.000000000Z \n",
         ),
     ] {
         assert_eq!(printed(LOG, options), expect, "{options:?}");
@@ -186,4 +187,67 @@ fn a_reader_that_is_gone_ends_the_copy() {
     let (_dir, path) = file(LOG);
     let error = copy_log(&path, &LogOptions::default(), &mut Gone, &mut || true).unwrap_err();
     assert!(matches!(error, HostError::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe));
+}
+
+#[test]
+fn a_time_is_printed_with_all_its_digits() {
+    for (time, expect) in [
+        ("2026-01-01T00:00:02Z", "2026-01-01T00:00:02.000000000Z"),
+        ("2026-01-01T00:00:02.5+01:00", "2026-01-01T00:00:02.500000000+01:00"),
+        ("2026-01-01T00:00:02.123456789-07:00", "2026-01-01T00:00:02.123456789-07:00"),
+        ("yesterday", "yesterday"),
+    ] {
+        assert_eq!(nanoseconds(time), expect);
+    }
+}
+
+fn piece() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+    use proptest::prelude::*;
+    let line =
+        (any::<bool>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(out, whole, bytes)| {
+            let mut line = b"2026-01-01T00:00:02.5Z ".to_vec();
+            line.extend(if out { &b"stdout "[..] } else { b"stderr " });
+            line.extend(if whole { &b"F "[..] } else { b"P " });
+            line.extend(bytes);
+            line.push(b'\n');
+            line
+        });
+    prop_oneof![3 => line, 1 => prop::collection::vec(any::<u8>(), 0..60)]
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config {
+        cases: 128,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(6),
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    /// Whatever lies in the file, in whatever pieces it comes: the same is printed as of the whole, within the limit.
+    #[test]
+    fn any_bytes_are_read_to_the_end_and_once(
+        pieces in proptest::collection::vec(piece(), 0..12),
+        cuts in proptest::collection::vec(1usize..200, 0..6),
+        limit in proptest::option::of(0u64..300),
+        tail in proptest::option::of(0u64..8),
+    ) {
+        let text = pieces.concat();
+        let options = LogOptions { limit_bytes: limit, tail, timestamps: true, ..LogOptions::default() };
+        let (_whole_dir, whole) = file(&text);
+        let mut at_once = Vec::new();
+        copy_log(&whole, &options, &mut at_once, &mut || false).unwrap();
+        proptest::prop_assert!(at_once.len() as u64 <= limit.unwrap_or(u64::MAX));
+        let followed = LogOptions { limit_bytes: limit, timestamps: true, ..LogOptions::default() };
+        let (_dir, path) = file("");
+        let (mut grown, mut cuts, mut rest) = (Vec::new(), cuts.into_iter(), text.as_slice());
+        copy_log(&path, &LogOptions { follow: true, ..followed }, &mut grown, &mut || {
+            let (now, later) = rest.split_at(cuts.next().unwrap_or(rest.len()).min(rest.len()));
+            fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(now).unwrap();
+            rest = later;
+            !rest.is_empty()
+        }).unwrap();
+        let mut in_one_go = Vec::new();
+        copy_log(&whole, &followed, &mut in_one_go, &mut || false).unwrap();
+        proptest::prop_assert_eq!(grown, in_one_go);
+    }
 }

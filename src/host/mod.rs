@@ -13,6 +13,7 @@ pub mod error;
 pub mod facts;
 pub mod files;
 pub mod log_files;
+pub mod log_watch;
 pub mod logs;
 pub mod mounts;
 pub mod network;

@@ -4,11 +4,14 @@
 //! read snapshots and never the state itself, so that no client, however slow, delays a decision.
 
 mod accept;
+pub mod container_logs;
 pub mod health;
 pub mod local;
 pub mod node;
+pub mod relay;
 pub mod resolve;
 pub mod wire;
+pub mod words;
 
 pub use health::{Check, Checks, HealthServer};
 pub use local::{LocalServer, LocalTools};

@@ -62,8 +62,17 @@ impl Bell {
     /// # Errors
     /// The kernel cannot wait for these descriptors.
     pub fn wait_any(&self, fds: &[BorrowedFd<'_>], until: Option<Instant>) -> io::Result<Vec<bool>> {
+        let fds: Vec<_> = fds.iter().map(|fd| (*fd, PollFlags::POLLIN)).collect();
+        self.wait_for(&fds, until)
+    }
+
+    /// [`Self::wait`] for something of its own with each descriptor. Tells for each whether that came, or its end.
+    ///
+    /// # Errors
+    /// The kernel cannot wait for these descriptors.
+    pub fn wait_for(&self, fds: &[(BorrowedFd<'_>, PollFlags)], until: Option<Instant>) -> io::Result<Vec<bool>> {
         let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(fds.len() + 1);
-        polled.extend(fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)));
+        polled.extend(fds.iter().map(|(fd, flags)| PollFd::new(*fd, *flags)));
         polled.push(PollFd::new(self.0.0.as_fd(), PollFlags::POLLIN));
         loop {
             let timeout = match until {

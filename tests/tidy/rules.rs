@@ -16,7 +16,7 @@ const IMPORTERS: &[(&str, &[&str])] = &[
     ("ureq", &["src/kube"]),
     ("rustls", &["src/kube", "src/server", "src/probe", "src/util/any_certificate"]),
     ("rcgen", &["src/kube", "src/server", "src/probe"]),
-    ("inotify", &["src/agents/source"]),
+    ("inotify", &["src/agents/source", "src/host/log_watch"]),
     ("flate2", &["src/host"]),
     ("nix", &["src/host", "src/util", "src/server"]),
     ("serde_yaml", &["src/config", "src/agents/source", "src/cli"]),

@@ -7,6 +7,7 @@
 pub mod addresses;
 pub mod change;
 pub mod conditions;
+pub mod declared;
 pub mod images;
 pub mod lease;
 pub mod pace;
@@ -66,6 +67,8 @@ pub struct NodeSettings {
     pub controller_attaches: bool,
     /// Port of the kubelet API.
     pub port: i32,
+    /// What it declares to be able to do: see [`declared::features`].
+    pub declared: Vec<String>,
     /// The machine.
     pub machine: Machine,
     /// All that the node has, by resource name.

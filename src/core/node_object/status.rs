@@ -69,8 +69,7 @@ pub fn tell(settings: &NodeSettings, present: &Node, findings: &Findings, now: N
         status.runtime_handlers = findings.runtime.handlers();
         status.features = findings.runtime.features();
     }
-    // Upstream's kubelet declares here what schedulers may count on; what this agent does not do yet is not declared.
-    status.declared_features = None;
+    status.declared_features = Some(settings.declared.clone()).filter(|declared| !declared.is_empty());
 
     let mut trouble = findings.runtime.trouble(now.mono);
     trouble.extend(findings.trouble.iter().cloned());
@@ -127,6 +126,7 @@ mod tests {
             name: "n1".to_owned(),
             hostname: "edge".to_owned(),
             port: 10250,
+            declared: vec!["Resizes".to_owned()],
             machine: Machine {
                 machine_id: "m".into(),
                 system_uuid: "s".into(),
@@ -168,6 +168,7 @@ mod tests {
             "allocatable": {"cpu": "1500m", "hugepages-2Mi": "0", "memory": "512Ki"},
             "capacity": {"cpu": "2", "hugepages-2Mi": "0", "memory": "1024Ki"},
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "declaredFeatures": ["Resizes"],
             "nodeInfo": {
                 "architecture": "riscv64", "bootID": "b2", "containerRuntimeVersion": "cri-o://1.36",
                 "kernelVersion": "6.1", "kubeProxyVersion": "", "kubeletVersion": kubelet_version(), "machineID": "m",
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(node["status"]["conditions"][0]["type"], "NetworkUnavailable");
         assert_eq!(node["status"]["conditions"][4]["message"], "PLEG is not healthy");
         assert_eq!(node["status"]["volumesAttached"][0]["name"], "v");
-        assert_eq!(node["status"].get("declaredFeatures"), None, "what the agent does not do");
+        assert_eq!(node["status"]["declaredFeatures"], json!(["Resizes"]), "what another agent did is not declared");
         assert_eq!(node["status"]["nodeInfo"]["kubeProxyVersion"], "");
         assert_eq!(node["metadata"]["labels"]["a"], "b");
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/arch"], "riscv64");
