@@ -98,13 +98,13 @@ pub trait Middle: Send {
     ///
     /// # Errors
     /// It makes no sense, and the session ends.
-    fn from_client(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String>;
+    fn client_said(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String>;
 
     /// The runtime said this; nothing more if it is empty.
     ///
     /// # Errors
     /// It makes no sense, and the session ends.
-    fn from_runtime(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String>;
+    fn runtime_said(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String>;
 }
 
 /// The sessions there are. Dropping it ends them.

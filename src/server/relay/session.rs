@@ -266,7 +266,7 @@ impl Session {
     fn pass_on(&mut self, from_client: bool, bytes: &[u8]) -> Result<(), String> {
         if let Some(middle) = &mut self.middle {
             let mut said = Said::default();
-            if from_client { middle.from_client(bytes, &mut said) } else { middle.from_runtime(bytes, &mut said) }?;
+            if from_client { middle.client_said(bytes, &mut said) } else { middle.runtime_said(bytes, &mut said) }?;
             self.client.send(&said.to_client);
             self.runtime.send(&said.to_runtime);
             for (half, is_done) in [(&mut self.client, said.client_is_done), (&mut self.runtime, said.runtime_is_done)]

@@ -250,7 +250,7 @@ fn a_broken_side_gets_nothing_more_and_its_last_words_arrive() {
 struct Twice;
 
 impl Middle for Twice {
-    fn from_client(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String> {
+    fn client_said(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String> {
         if bytes == b"!" {
             return Err("no shouting".to_owned());
         }
@@ -259,7 +259,7 @@ impl Middle for Twice {
         Ok(())
     }
 
-    fn from_runtime(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String> {
+    fn runtime_said(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String> {
         said.client_is_done = bytes == b"done";
         said.to_client.extend(bytes);
         Ok(())
