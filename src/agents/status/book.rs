@@ -4,6 +4,7 @@
 //! is the only one that counts: an older one that was never sent is forgotten. Statuses are compared by
 //! pointer first, so that nothing is computed while nothing changes.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,10 @@ use crate::msg::{Life, NodeView, PodView};
 /// When something that was refused, or that the API shows differently, is sent again; as upstream.
 pub(super) const RESYNC: Duration = Duration::from_secs(10);
 
+/// How long a step on the way waits for the next one after the last word on its pod: a pod that starts
+/// has several within a fraction of a second, and only the last one interests anybody.
+pub(super) const GATHER: Duration = Duration::from_millis(500);
+
 /// One pod whose status the API has to be told, or whose object it may delete.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
@@ -30,6 +35,9 @@ pub(super) struct Due {
     pub api_uid: String,
     /// What to tell.
     pub status: Arc<PodStatus>,
+    /// The newest object of the API that is known here: what it was last seen with, or what it answered
+    /// last. None if nobody can say which of the two is newer.
+    pub base: Option<Arc<Pod>>,
     /// Whether its object may be deleted for good once the API asks for it: never a mirror's.
     pub may_be_deleted: bool,
 }
@@ -53,8 +61,19 @@ struct Page {
     status: Arc<PodStatus>,
     life: Life,
     attempt: Attempt,
+    /// The last word on this pod that the API took.
+    word: Option<Word>,
     /// The object that was compared with the status last, and whether they differ.
     compared: Option<(Arc<Pod>, bool)>,
+}
+
+/// What the API was told last of a pod.
+#[derive(Debug)]
+struct Word {
+    at: Moment,
+    status: Arc<PodStatus>,
+    /// Its answer, until the watch shows that or a newer one.
+    answer: Option<Arc<Pod>>,
 }
 
 /// The book of all pods.
@@ -78,7 +97,7 @@ impl Book {
             let is_over = may_be_deleted(pod, object);
             let at = match page.attempt {
                 Attempt::Moot => None,
-                Attempt::None => Some(now),
+                Attempt::None => Some(page.first_try(now)),
                 Attempt::Refused(at) => Some(at + RESYNC),
                 Attempt::Told(at) => (is_over || page.differs(object)).then_some(at + RESYNC),
             };
@@ -88,6 +107,7 @@ impl Book {
                     name: pod.name.clone(),
                     api_uid: page.api_uid.clone(),
                     status: Arc::clone(&pod.status),
+                    base: page.base(object),
                     may_be_deleted: pod.life == Life::Over && !is_static_pod(pod),
                 }),
                 Some(at) => wake = Some(wake.map_or(at, |old| old.min(at))),
@@ -100,23 +120,31 @@ impl Book {
     /// The page of a pod as it is now: a new status or another object starts a new one.
     fn page(&mut self, pod: &PodView, object: &Arc<Pod>) -> &mut Page {
         let api_uid = object.metadata.uid.as_deref().unwrap_or_default();
-        let fresh = || Page {
+        let fresh = |word| Page {
             api_uid: api_uid.to_owned(),
             status: Arc::clone(&pod.status),
             life: pod.life,
             attempt: Attempt::None,
+            word,
             compared: None,
         };
-        let page = self.pages.entry(pod.uid.clone()).or_insert_with(fresh);
+        let page = self.pages.entry(pod.uid.clone()).or_insert_with(|| fresh(None));
         let ended = pod.life == Life::Over && page.life != Life::Over;
-        if page.api_uid != api_uid || !Arc::ptr_eq(&page.status, &pod.status) || ended {
-            *page = fresh();
+        if page.api_uid != api_uid {
+            *page = fresh(None);
+        } else if !Arc::ptr_eq(&page.status, &pod.status) || ended {
+            *page = fresh(page.word.take());
         }
         page
     }
 
-    /// The API has this status now.
-    pub(super) fn told(&mut self, due: &Due, now: Moment) {
+    /// The API has this status now; `answer` is the object that it answered a patch with.
+    pub(super) fn told(&mut self, due: &Due, answer: Option<Arc<Pod>>, now: Moment) {
+        if let Some(page) = self.pages.get_mut(&due.uid)
+            && page.api_uid == due.api_uid
+        {
+            page.word = Some(Word { at: now, status: Arc::clone(&due.status), answer });
+        }
         self.note(due, Attempt::Told(now));
     }
 
@@ -141,6 +169,28 @@ impl Book {
 }
 
 impl Page {
+    /// When a status is told that was not tried yet.
+    fn first_try(&self, now: Moment) -> Moment {
+        match &self.word {
+            Some(word) if self.life != Life::Over && !is_news(&word.status, &self.status) => word.at + GATHER,
+            _ => now,
+        }
+    }
+
+    /// The newest object of the API: what the watch shows, or what the API answered since.
+    fn base(&mut self, shown: &Arc<Pod>) -> Option<Arc<Pod>> {
+        let Some(answer) = self.word.as_mut().map(|word| &mut word.answer) else { return Some(Arc::clone(shown)) };
+        match answer.as_ref().map(|answer| version(shown)?.partial_cmp(&version(answer)?)) {
+            None => Some(Arc::clone(shown)),
+            Some(None) => None,
+            Some(Some(Ordering::Less)) => answer.clone(),
+            Some(Some(_)) => {
+                *answer = None;
+                Some(Arc::clone(shown))
+            }
+        }
+    }
+
     /// Whether the API shows another status than the one it was told.
     fn differs(&mut self, object: &Arc<Pod>) -> bool {
         match &self.compared {
@@ -153,6 +203,20 @@ impl Page {
             }
         }
     }
+}
+
+/// Whether somebody may wait for the step from one status to the other: another phase, or ready or not.
+fn is_news(old: &PodStatus, new: &PodStatus) -> bool {
+    let ready = |status: &PodStatus| {
+        let conditions = status.conditions.iter().flatten();
+        conditions.filter(|one| one.type_ == "Ready").any(|one| one.status == "True")
+    };
+    old.phase != new.phase || ready(old) != ready(new)
+}
+
+/// The version of an object. Versions of one resource are numbers that grow (KEP-5504).
+fn version(pod: &Pod) -> Option<u64> {
+    pod.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 fn is_static_pod(pod: &PodView) -> bool {
