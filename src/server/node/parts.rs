@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::super::health::Checks;
+use super::super::streams::StreamParts;
 use crate::cri::Client;
 use crate::msg::NodeView;
 use crate::util::cancel::Cancel;
@@ -25,6 +26,8 @@ pub struct NodeParts {
     pub checks: Checks,
     /// `--root-dir`, absolute.
     pub root_dir: PathBuf,
+    /// What logs and sessions work with.
+    pub streams: StreamParts,
     /// Set when the server ends.
     pub stop: Cancel,
 }
@@ -40,6 +43,7 @@ impl NodeParts {
             runtime: runtime.expect("an address"),
             checks: Arc::new([super::super::health::Check::ping()]),
             root_dir: PathBuf::from("/nonexistent"),
+            streams: StreamParts::new(&crate::config::KubeletConfiguration::default()).expect("a descriptor"),
             stop: Cancel::new(),
         }
     }
