@@ -7,6 +7,7 @@ mod adapters;
 mod cluster;
 pub(crate) mod facts;
 mod join;
+mod node_server;
 mod service;
 
 use std::net::{IpAddr, SocketAddr};
@@ -283,6 +284,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         Some(HttpSourceHandle::spawn(settings, send).context("start the URL source")?)
     };
 
+    let reviewer = node_server::reviewer(link.as_ref().map(cluster::Link::client));
     let in_cluster = match link {
         Some(link) => {
             let parts = cluster::NodeParts {
@@ -306,11 +308,21 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     let ask_loop = move |answer| ping_sender.try_send(Ping(answer)).is_ok();
     let mut service = Service::new(notifier, Arc::clone(&view), ask_loop.clone());
     let checks: Checks =
-        Arc::new([Check::ping(), Check::sync_loop(ask_loop), Check::pleg(relisted, Arc::clone(&view))]);
+        Arc::new([Check::ping(), Check::log(), Check::sync_loop(ask_loop), Check::pleg(relisted, Arc::clone(&view))]);
     let health = match health_address(&config)? {
         None => None,
         Some(address) => Some(HealthServer::start(address, Arc::clone(&checks)).context("start the health server")?),
     };
+    let server = node_server::start(node_server::Offers {
+        config: &config,
+        flags: &flags,
+        node_name: &node_name,
+        root_dir: &root_dir,
+        reviewer,
+        view: Arc::clone(&view),
+        runtime: client.clone(),
+        checks: Arc::clone(&checks),
+    })?;
     let socket = if root_dir == Path::new("/var/lib/kubelet") {
         PathBuf::from(local::DEFAULT_PATH)
     } else {
@@ -326,6 +338,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     log::info!("the agent was told to end; containers go on");
 
     // Sources first, the loop next, then what serves it; the store last, so that it holds the newest.
+    drop(server);
     drop(tools_server);
     drop(health);
     drop(file_source);

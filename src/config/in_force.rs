@@ -7,10 +7,8 @@ use serde_json::{Map, Value};
 /// Fields (top-level, or one level below where a part is in force) that are read, checked and printed but do nothing yet.
 #[rustfmt::skip]
 pub const NOT_IN_FORCE: &[&str] = &[
-    "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
-    "tlsCurvePreferences", "tlsMinVersion", "authentication",
-    "authorization", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
-    "enableDebuggingHandlers", "enableContentionProfiling",
+    "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
+    "enableContentionProfiling",
     "imageMinimumGCAge", "imageMaximumGCAge",
     "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "volumeStatsAggPeriod", "kubeletCgroups",
     "systemCgroups", "cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
@@ -21,8 +19,8 @@ pub const NOT_IN_FORCE: &[&str] = &[
     "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap",
     "showHiddenMetricsForVersion", "systemReservedCgroup",
     "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "kernelMemcgNotification",
-    "enableSystemLogHandler", "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
-    "shutdownGracePeriodByPodPriority", "reservedMemory", "enableProfilingHandler", "enableDebugFlagsHandler",
+    "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
+    "shutdownGracePeriodByPodPriority", "reservedMemory",
     "memoryThrottlingFactor", "memoryReservationPolicy", "tracing",
     "localStorageCapacityIsolation", "logging.options",
 ];
@@ -43,6 +41,9 @@ pub const IN_FORCE: &[&str] = &[
     "kubeAPIQPS", "kubeAPIBurst", "rotateCertificates", "serverTLSBootstrap", "providerID", "registerWithTaints", "registerNode", "enableControllerAttachDetach",
     "eventRecordQPS", "eventBurst", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
     "containerLogMonitorInterval",
+    "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsCurvePreferences",
+    "tlsMinVersion", "authentication", "authorization", "enableDebuggingHandlers", "enableSystemLogHandler", "enableProfilingHandler",
+    "enableDebugFlagsHandler",
 ];
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written
@@ -149,9 +150,9 @@ mod tests {
             Some("featureGates.EnvFiles, featureGates.MemoryQoS"),
         );
         check(
-            json!({"port": 5, "evictionSoft": {"a": "b"}}),
+            json!({"tracing": {}, "evictionSoft": {"a": "b"}}),
             &["lock-file", "config"],
-            Some("port, evictionSoft, --lock-file"),
+            Some("evictionSoft, tracing, --lock-file"),
         );
         check(
             json!({"logging": {"format": "json", "flushFrequency": 1, "options": {"json": {"splitStream": true}}}}),

@@ -127,11 +127,11 @@ pub fn self_signed(host: &str, now: i64) -> Result<(String, String), String> {
     Ok((format!("{}{}", signed.pem(), root.pem()), key.serialize_pem()))
 }
 
-const INTEGER: u8 = 0x02;
+pub(super) const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
+pub(super) const SEQUENCE: u8 = 0x30;
+pub(super) const VERSION: u8 = 0xa0;
 
 /// Certificate → TBSCertificate → validity (RFC 5280, 4.1).
 fn read_validity(der: &[u8]) -> Option<(i64, i64)> {
@@ -150,7 +150,7 @@ fn read_validity(der: &[u8]) -> Option<(i64, i64)> {
 }
 
 /// One value of that tag: its content, and what follows.
-fn take(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+pub(super) fn take(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (first, rest) = der.split_first()?;
     let (length, rest) = rest.split_first()?;
     if *first != tag {

@@ -4,8 +4,6 @@
 //! looked at again every few seconds while requests are made, and no thread wakes for them. A file that
 //! cannot be read leaves the last good credentials in force. It never shows a credential.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +16,7 @@ use super::tls::{self, Identity, Roots};
 use crate::api::moment::Moment;
 use crate::util::cancel::Cancel;
 use crate::util::clock;
+use crate::util::file_mark::FileMark;
 use crate::util::fs::read_bounded;
 
 /// How often files are looked at, at most.
@@ -72,27 +71,6 @@ struct State {
     failed: Option<(Moment, String)>,
     /// What the log was told last, so that it is told once.
     told: Option<String>,
-}
-
-/// By what a changed file is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileMark {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl FileMark {
-    pub(super) fn of(path: &Path) -> Option<Self> {
-        let from = |meta: Metadata| Self {
-            device: meta.dev(),
-            inode: meta.ino(),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-        };
-        std::fs::metadata(path).ok().map(from)
-    }
 }
 
 impl Credentials {

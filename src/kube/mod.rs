@@ -20,6 +20,7 @@ pub mod paths;
 pub mod reports;
 pub mod serving;
 pub mod streams;
+pub mod subject;
 mod tls;
 pub mod watch;
 

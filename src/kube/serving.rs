@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::certificate::{check_pair, self_signed, validity};
-use super::credentials::FileMark;
 use crate::api::moment::Moment;
 use crate::util::clock;
+use crate::util::file_mark::FileMark;
 use crate::util::fs::{create_dir_all, read_bounded, write_atomic};
 
 /// How often files are looked at, at most.

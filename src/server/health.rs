@@ -59,6 +59,12 @@ impl Check {
         Self::new("ping", || Ok(()))
     }
 
+    /// `log`: every line is written before whoever says it goes on, so that a log that blocks shows in the other checks; this one is
+    /// there for those who ask for it.
+    pub fn log() -> Self {
+        Self::new("log", || Ok(()))
+    }
+
     /// `syncloop`: it answers within two seconds. `ask` hands it the sender for its answer, without
     /// waiting, and says whether it was taken.
     pub fn sync_loop(ask: impl Fn(Sender<()>) -> bool + Send + Sync + 'static) -> Self {

@@ -15,14 +15,27 @@ use nix::sys::socket::{setsockopt, sockopt};
 /// # Errors
 /// The kernel refuses an option; those before it are set.
 pub fn notice_death(socket: &TcpStream, after: Duration) -> io::Result<()> {
-    let seconds = u32::try_from(after.as_secs()).unwrap_or(u32::MAX).max(6);
+    keep_alive(socket, after)?;
+    setsockopt(socket, sockopt::TcpUserTimeout, &seconds(after).saturating_mul(1000))?;
+    Ok(())
+}
+
+/// The same while nothing is under way: a peer that lives and takes nothing, for as long as it likes, is not dead.
+///
+/// # Errors
+/// As [`notice_death`].
+pub fn keep_alive(socket: &TcpStream, after: Duration) -> io::Result<()> {
+    let seconds = seconds(after);
     // Silence, then three probes: 2/5 + 3 × 1/5 of the time.
     setsockopt(socket, sockopt::KeepAlive, &true)?;
     setsockopt(socket, sockopt::TcpKeepIdle, &(seconds * 2 / 5))?;
     setsockopt(socket, sockopt::TcpKeepInterval, &(seconds / 5))?;
     setsockopt(socket, sockopt::TcpKeepCount, &3)?;
-    setsockopt(socket, sockopt::TcpUserTimeout, &seconds.saturating_mul(1000))?;
     Ok(())
+}
+
+fn seconds(after: Duration) -> u32 {
+    u32::try_from(after.as_secs()).unwrap_or(u32::MAX).max(6)
 }
 
 /// Whether closing the socket breaks the connection off (a reset) instead of ending it. One that is broken off leaves

@@ -12,7 +12,6 @@ use ferrolet::config::in_force::{FLAGS_NOT_IN_FORCE, IN_FORCE, NOT_IN_FORCE, WIT
 /// Read although they are not in force, and why that is no contradiction.
 const READ_ALL_THE_SAME: &[(&str, &str)] = &[
     ("evictionHard", "what is kept back for it is not allocatable, and nothing is evicted yet"),
-    ("port", "the Node object names it, and nobody serves there yet"),
     ("localStorageCapacityIsolation", "without it there is no storage to request, and nothing is limited yet"),
 ];
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::super::health::Checks;
-use super::super::streams::StreamParts;
+use super::counts::Counts;
 use crate::cri::Client;
 use crate::msg::NodeView;
 use crate::util::cancel::Cancel;
@@ -26,8 +26,10 @@ pub struct NodeParts {
     pub checks: Checks,
     /// `--root-dir`, absolute.
     pub root_dir: PathBuf,
-    /// What logs and sessions work with.
-    pub streams: StreamParts,
+    /// The configuration in force, as JSON.
+    pub configuration: String,
+    /// What the server counts.
+    pub counts: Arc<Counts>,
     /// Set when the server ends.
     pub stop: Cancel,
 }
@@ -43,7 +45,8 @@ impl NodeParts {
             runtime: runtime.expect("an address"),
             checks: Arc::new([super::super::health::Check::ping()]),
             root_dir: PathBuf::from("/nonexistent"),
-            streams: StreamParts::new(&crate::config::KubeletConfiguration::default()).expect("a descriptor"),
+            configuration: "{}".to_owned(),
+            counts: Arc::default(),
             stop: Cancel::new(),
         }
     }

@@ -3,16 +3,17 @@
 //! Pure data. A new endpoint is a line here and a function in `endpoints/`. The first line whose path and method fit counts.
 
 use super::endpoint::{Endpoint, Group, Handle, Lasts};
-use super::endpoints::{checkpoint, container_logs, health, node_logs, sessions};
+use super::endpoints::{debug, health, pods, zpages};
 use super::http::head::Method;
-use super::http::head::Method::{Get, Head, Post};
-use Group::{Always, Debugging, SystemLogs};
+use super::http::head::Method::{Get, Head};
+use Group::{Always, DebugFlags, Debugging, Profiling};
 
 const fn short(methods: &'static [Method], path: &'static str, group: Group, handle: Handle) -> Endpoint {
     Endpoint { methods, path, group, lasts: Lasts::Short, handle }
 }
 
 /// For answers that last as long as the client likes.
+#[expect(dead_code, reason = "the first endpoints are short")]
 const fn long(methods: &'static [Method], path: &'static str, group: Group, handle: Handle) -> Endpoint {
     Endpoint { methods, path, group, lasts: Lasts::Long, handle }
 }
@@ -21,15 +22,11 @@ const fn long(methods: &'static [Method], path: &'static str, group: Group, hand
 pub static ROUTES: &[Endpoint] = &[
     short(&[Get, Head], "/healthz", Always, health::all),
     short(&[Get, Head], "/healthz/{check}", Always, health::one),
-    long(&[Get], "/containerLogs/{namespace}/{pod}/{container}", Debugging, container_logs::container),
-    long(&[Get], "/logs/{path:*}", SystemLogs, node_logs::logs),
-    long(&[Get, Post], "/exec/{namespace}/{pod}/{container}", Debugging, sessions::exec),
-    long(&[Get, Post], "/exec/{namespace}/{pod}/{uid}/{container}", Debugging, sessions::exec),
-    long(&[Get, Post], "/attach/{namespace}/{pod}/{container}", Debugging, sessions::attach),
-    long(&[Get, Post], "/attach/{namespace}/{pod}/{uid}/{container}", Debugging, sessions::attach),
-    long(&[Get, Post], "/portForward/{namespace}/{pod}", Debugging, sessions::port_forward),
-    long(&[Get, Post], "/portForward/{namespace}/{pod}/{uid}", Debugging, sessions::port_forward),
-    long(&[Post], "/run/{namespace}/{pod}/{container}", Debugging, sessions::run),
-    long(&[Post], "/run/{namespace}/{pod}/{uid}/{container}", Debugging, sessions::run),
-    long(&[Post], "/checkpoint/{namespace}/{pod}/{container}", Debugging, checkpoint::checkpoint),
+    short(&[Get], "/pods", Always, pods::wanted),
+    short(&[Get], "/runningpods/", Debugging, pods::running),
+    short(&[Get, Head], "/configz", Debugging, zpages::configuration),
+    short(&[Get, Head], "/flagz", Debugging, zpages::flags),
+    short(&[Get, Head], "/statusz", Debugging, zpages::status),
+    short(&[], "/debug/flags/v", DebugFlags, debug::verbosity),
+    short(&[Get], "/debug/pprof/{name:*}", Profiling, debug::profile),
 ];

@@ -23,12 +23,13 @@ pub struct Connection {
     /// When what is waited for in [`Carrier::fill`] has to be there.
     until: Instant,
     stall: Duration,
+    has_read: bool,
 }
 
 impl Connection {
     /// A connection on which nothing was read yet. A client that takes nothing for `stall` is given up.
     pub fn new(wire: Wire, stall: Duration) -> Self {
-        Self { wire, ahead: Vec::new(), used: 0, until: Instant::now(), stall }
+        Self { wire, ahead: Vec::new(), used: 0, until: Instant::now(), stall, has_read: false }
     }
 
     /// The wire.
@@ -60,6 +61,7 @@ impl Connection {
             self.ahead.drain(..self.used);
             self.used = 0;
         }
+        self.has_read = true;
         let mut block = [0; BLOCK];
         let count = self.wire.try_read(&mut block)?;
         self.ahead.extend_from_slice(&block[..count]);
@@ -79,10 +81,30 @@ impl Connection {
         (self.wire, self.ahead)
     }
 
-    /// Says that nothing more comes. What the client still sends is not waited for.
-    pub fn finish(mut self) {
-        // A client that is gone already is as well.
-        let _gone = self.wire.try_finish();
+    /// Whether no byte of the client was read yet.
+    pub fn is_untouched(&self) -> bool {
+        !self.has_read
+    }
+
+    /// See [`Wire::send_plain`].
+    pub fn send_plain(&mut self, bytes: &[u8]) {
+        self.wire.send_plain(bytes);
+    }
+
+    /// See [`Wire::try_flush`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_flush(&mut self) -> io::Result<()> {
+        self.wire.try_flush()
+    }
+
+    /// Says that nothing more comes; `None` if the client is gone already.
+    pub fn finish(mut self) -> Option<Self> {
+        match self.wire.try_finish() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => None,
+            _ => Some(self),
+        }
     }
 }
 

@@ -72,6 +72,23 @@ impl Wire {
         self.tls.as_ref().and_then(|tls| tls.peer_certificates()).unwrap_or_default()
     }
 
+    /// Whether TLS was begun and is not agreed on yet.
+    pub fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Whether the client, which has to begin with TLS, began with a word as those who speak plain HTTP do. Reads nothing.
+    pub fn begins_with_a_word(&self) -> bool {
+        let mut first = [0; 1];
+        self.tls.is_some() && matches!(self.tcp.peek(&mut first), Ok(1)) && first[0].is_ascii_uppercase()
+    }
+
+    /// Sends a few bytes past TLS, as far as they go at once.
+    pub fn send_plain(&mut self, bytes: &[u8]) {
+        // Who speaks no TLS may not listen either.
+        let _sent = (&*self.tcp).write(bytes);
+    }
+
     /// Reads what is there; 0 when the peer sends no more.
     ///
     /// # Errors
@@ -131,7 +148,7 @@ impl Wire {
         self.tcp.shutdown(Shutdown::Write)
     }
 
-    /// Whether something can be read, or may be written, without the socket being ready for it.
+    /// Whether something was taken that is not sent yet.
     pub fn wants_write(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }

@@ -26,7 +26,7 @@ fn answer(asked: Asked, reply: Reply) -> String {
         client.read_to_string(&mut got).map(|_| got)
     });
     let after = write(&mut connection, asked, reply);
-    connection.finish();
+    drop(connection.finish());
     let got = reader.join().expect("no panic").expect("read");
     let got: String = got.split_inclusive("\r\n").filter(|line| !line.starts_with("Date: ")).collect();
     let after = after.map_or_else(|error| error.to_string(), |after| format!("{after:?}"));

@@ -1,0 +1,119 @@
+//! Starts and ends the node's server.
+//!
+//! On the main thread; owns the accepting thread. Where an address is taken it is tried again: the agent's pods matter more than its server.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use super::auth::Auth;
+use super::connections::Connections;
+use super::dispatch::{Dispatch, Door, LongAnswers, Switches};
+use super::endpoint::Endpoint;
+use super::limits::Limits;
+use super::listener::{Listener, Port};
+use super::parts::NodeParts;
+use super::tls::Tls;
+use crate::util::cancel::Cancel;
+use crate::util::thread::{OwnerThread, StackSize};
+
+/// How soon a taken address is tried again.
+const BIND_AGAIN: Duration = Duration::from_secs(5);
+
+/// Where and how it is served.
+#[derive(Debug)]
+pub struct NodeServerSettings {
+    /// 10250.
+    pub secure: SocketAddr,
+    /// 10255; `None` for no such port.
+    pub read_only: Option<SocketAddr>,
+    /// Which endpoints there are on 10250.
+    pub switches: Switches,
+    /// The endpoints.
+    pub routes: &'static [Endpoint],
+    /// How much of everything.
+    pub limits: Limits,
+}
+
+/// The running server. Dropping it ends its connections and its thread.
+#[derive(Debug)]
+pub struct NodeServer {
+    stop: Cancel,
+    connections: Arc<Connections>,
+    _thread: OwnerThread,
+}
+
+impl NodeServer {
+    /// Listens. An address that is taken is told in the log and tried again every five seconds. `parts.stop` ends the server as well.
+    ///
+    /// # Errors
+    /// The kernel has no thread left.
+    pub fn start(settings: NodeServerSettings, tls: Tls, auth: Auth, parts: Arc<NodeParts>) -> io::Result<Self> {
+        let (stop, connections) = (parts.stop.clone(), Arc::new(Connections::default()));
+        let (ours, token) = (Arc::clone(&connections), stop.clone());
+        let thread = OwnerThread::spawn("node-server", StackSize::Normal, move || {
+            if let Err(error) = run(settings, tls, auth, parts, connections, token) {
+                log::error!("the node's server has ended: {error}");
+            }
+        })?;
+        Ok(Self { stop, connections: ours, _thread: thread })
+    }
+}
+
+impl Drop for NodeServer {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.connections.end_all();
+    }
+}
+
+fn run(
+    settings: NodeServerSettings,
+    tls: Tls,
+    auth: Auth,
+    parts: Arc<NodeParts>,
+    connections: Arc<Connections>,
+    stop: Cancel,
+) -> io::Result<()> {
+    let NodeServerSettings { secure, read_only, switches, routes, limits } = settings;
+    let counts = Arc::clone(&parts.counts);
+    let long = Arc::new(LongAnswers { most: limits.long, now: AtomicUsize::new(0) });
+    let dispatch = |door, switches| {
+        let (parts, counts, long) = (Arc::clone(&parts), Arc::clone(&counts), Arc::clone(&long));
+        Arc::new(Dispatch { door, switches, parts, routes, counts, long })
+    };
+    let Some(listener) = bind(secure, &stop) else { return Ok(()) };
+    let mut ports =
+        vec![Port { listener, dispatch: dispatch(Door::Secure(Box::new(auth)), switches), tls: Some(Arc::new(tls)) }];
+    if let Some(address) = read_only {
+        let Some(listener) = bind(address, &stop) else { return Ok(()) };
+        ports.push(Port { listener, dispatch: dispatch(Door::ReadOnly, Switches::READ_ONLY), tls: None });
+    }
+    Listener::new(ports, limits, connections, counts, stop)?.run()
+}
+
+/// Listens, now or as soon as the address is free; `None` when told to stop.
+fn bind(address: SocketAddr, stop: &Cancel) -> Option<TcpListener> {
+    let mut told = false;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => {
+                log::info!("the node's server listens on {}", listener.local_addr().unwrap_or(address));
+                return Some(listener);
+            }
+            Err(error) if !told => {
+                log::error!(
+                    "the node's server cannot listen on {address}, trying again every {} s: {error}",
+                    BIND_AGAIN.as_secs()
+                );
+                told = true;
+            }
+            Err(_) => {}
+        }
+        if stop.wait(BIND_AGAIN) {
+            return None;
+        }
+    }
+}
