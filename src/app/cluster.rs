@@ -233,7 +233,10 @@ fn node_settings(
         node_ips: flags.node_ip.clone(),
         controller_attaches: config.enable_controller_attach_detach,
         port: config.port,
-        declared: declared::features(&|gate| is_enabled(&config.feature_gates, gate)),
+        declared: declared::features(
+            &|gate| is_enabled(&config.feature_gates, gate),
+            config.enable_server && config.enable_debugging_handlers,
+        ),
         machine: Machine {
             machine_id: machine.machine_id.clone(),
             system_uuid: machine.system_uuid.clone(),

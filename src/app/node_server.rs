@@ -22,6 +22,7 @@ use crate::server::node::limits::Limits;
 use crate::server::node::routes::ROUTES;
 use crate::server::node::tls::{Tls, TlsOptions};
 use crate::server::node::{NodeParts, NodeServer, NodeServerSettings};
+use crate::server::streams::StreamParts;
 use crate::util::cancel::Cancel;
 use crate::util::snapshot::Snapshot;
 
@@ -78,6 +79,12 @@ pub(super) fn start(offers: Offers<'_>) -> anyhow::Result<Option<NodeServer>> {
         root_dir: root_dir.to_owned(),
         configuration: print::to_configz(config).to_string(),
         counts: Arc::default(),
+        streams: StreamParts::new(
+            config.streaming_connection_idle_timeout.to_std(),
+            config.enable_system_log_query,
+            &|gate| is_enabled(&config.feature_gates, gate),
+        )
+        .context("sessions")?,
         stop: Cancel::new(),
     };
     let tls = Tls::new(Serving::new(serving_files(config, flags, node_name)?), &tls_options(config));

@@ -2,10 +2,11 @@
 //! the main thread; one more thread, `exec-stdin`, reads standard input while there is some to read.
 //!
 //! SPDY and not WebSockets, because only there the end of standard input can be told, and every runtime
-//! speaks it. Nothing is compressed: header blocks go out as stored deflate blocks, those that come in
-//! carry nothing of interest. It trusts the server with no more than the streams' bytes, each frame
+//! speaks it ([`crate::util::spdy`]). It trusts the server with no more than the streams' bytes, each frame
 //! bounded by its 24-bit length.
 
+use crate::util::spdy::stream::{ERROR, RESIZE, STDERR, STDIN, STDOUT};
+use crate::util::spdy::{Control, FrameHead, HEAD, data, open_session, ping};
 use crate::util::thread::{JoinHandle, StackSize, spawn};
 use serde::Deserialize;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -22,98 +23,35 @@ const HELLO_LINES: usize = 64;
 const HELLO_LIMIT: u64 = 16 << 10;
 /// Most bytes of the closing status.
 const STATUS_LIMIT: usize = 64 << 10;
-/// Header of a zlib stream with a preset dictionary, and the checksum of SPDY/3's.
-const ZLIB_START: [u8; 6] = [0x78, 0xbb, 0xe3, 0xc6, 0xa7, 0xc2];
-
-/// The streams of a session, by their ids. A client's are odd.
-const ERROR: u32 = 1;
-const STDIN: u32 = 3;
-const STDOUT: u32 = 5;
-const STDERR: u32 = 7;
-const RESIZE: u32 = 9;
 
 /// One frame from the server.
 #[derive(Debug, PartialEq, Eq)]
 enum Frame {
     /// Bytes of a stream, perhaps its last.
     Data { id: u32, last: bool, bytes: Vec<u8> },
-    /// The server takes a stream.
-    Reply(u32),
-    /// The server ends a stream.
-    Reset(u32),
-    /// To be sent back if its number is even.
-    Ping(u32),
-    /// Something that needs no answer.
-    Other,
-}
-
-fn frame(first: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-    // invariant: what is sent is cut into blocks far below the 24 bits of a length.
-    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX) & 0x00ff_ffff;
-    let mut out = first.to_be_bytes().to_vec();
-    out.extend(((u32::from(flags) << 24) | length).to_be_bytes());
-    out.extend(payload);
-    out
-}
-
-fn control(kind: u16, payload: &[u8]) -> Vec<u8> {
-    frame(0x8003_0000 | u32::from(kind), 0, payload)
-}
-
-/// Opens a stream for `purpose`. The header blocks of a connection are one zlib stream, which starts with
-/// the first of them.
-fn open_stream(id: u32, purpose: &str, is_first: bool) -> Vec<u8> {
-    let mut headers = 1u32.to_be_bytes().to_vec();
-    for word in ["streamtype", purpose] {
-        headers.extend(u32::try_from(word.len()).unwrap_or(0).to_be_bytes());
-        headers.extend(word.as_bytes());
-    }
-    let mut payload = id.to_be_bytes().to_vec();
-    // No associated stream, no priority.
-    payload.extend([0; 6]);
-    if is_first {
-        payload.extend(ZLIB_START);
-    }
-    // invariant: a purpose is one of our few short words.
-    let length = u16::try_from(headers.len()).unwrap_or(0);
-    payload.push(0);
-    payload.extend(length.to_le_bytes());
-    payload.extend((!length).to_le_bytes());
-    payload.extend(headers);
-    // An empty block makes the reader hand out what it has.
-    payload.extend([0, 0, 0, 0xff, 0xff]);
-    control(1, &payload)
-}
-
-fn data(id: u32, bytes: &[u8], last: bool) -> Vec<u8> {
-    frame(id, u8::from(last), bytes)
+    /// Something about streams or the connection.
+    Control(Control),
 }
 
 /// The next frame; `None` at the end of the connection.
 fn read_frame(from: &mut impl Read) -> io::Result<Option<Frame>> {
-    let mut head = [0; 8];
+    let mut head = [0; HEAD];
     match from.read_exact(&mut head) {
         Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
             return Ok(None);
         }
         other => other?,
     }
-    let [a, b, c, d, flags, e, f, g] = head;
-    let (first, length) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([0, e, f, g]));
+    let head = FrameHead::read(head);
+    let (FrameHead::Data { length, .. } | FrameHead::Control { length, .. }) = head;
     let mut payload = Vec::new();
-    from.take(length.into()).read_to_end(&mut payload)?;
-    if payload.len() < usize::try_from(length).unwrap_or(usize::MAX) {
+    from.take(length as u64).read_to_end(&mut payload)?;
+    if payload.len() < length {
         return Ok(None);
     }
-    if first >> 31 == 0 {
-        return Ok(Some(Frame::Data { id: first, last: flags & 1 != 0, bytes: payload }));
-    }
-    let number = payload.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes));
-    Ok(Some(match (first & 0xffff, number) {
-        (2, Some(id)) => Frame::Reply(id & 0x7fff_ffff),
-        (3, Some(id)) => Frame::Reset(id & 0x7fff_ffff),
-        (6, Some(number)) => Frame::Ping(number),
-        _ => Frame::Other,
+    Ok(Some(match head {
+        FrameHead::Data { id, last, .. } => Frame::Data { id, last, bytes: payload },
+        FrameHead::Control { kind, .. } => Frame::Control(Control::read(kind, &payload)),
     }))
 }
 
@@ -150,16 +88,7 @@ pub(super) fn run(url: &str, mut ends: Ends<'_>) -> Result<i32, Trouble> {
     let (stream, mut reader) = connect(url).map_err(no_session)?;
     let writer = Arc::new(Mutex::new(stream));
     let send = |bytes: &[u8]| lock(&writer).write_all(bytes);
-    let mut opened = open_stream(ERROR, "error", true);
-    if ends.stdin.is_some() {
-        opened.extend(open_stream(STDIN, "stdin", false));
-    }
-    opened.extend(open_stream(STDOUT, "stdout", false));
-    if ends.tty {
-        opened.extend(open_stream(RESIZE, "resize", false));
-    } else {
-        opened.extend(open_stream(STDERR, "stderr", false));
-    }
+    let opened = open_session(ends.stdin.is_some(), true, true, ends.tty);
     send(&opened).map_err(broken)?;
     let mut status = Vec::new();
     let mut input: Option<JoinHandle<()>> = None;
@@ -175,21 +104,21 @@ pub(super) fn run(url: &str, mut ends: Ends<'_>) -> Result<i32, Trouble> {
             // Whoever reads our output may have gone; the command's exit code still counts.
             Frame::Data { id: STDOUT, bytes, .. } => drop(put(ends.stdout, &bytes)),
             Frame::Data { id: STDERR, bytes, .. } => drop(put(ends.stderr, &bytes)),
-            Frame::Data { .. } | Frame::Other => {}
+            Frame::Data { .. } | Frame::Control(Control::Other) => {}
             // Input that comes before this would be lost.
-            Frame::Reply(STDIN) => {
+            Frame::Control(Control::Reply(STDIN)) => {
                 if let Some(stdin) = ends.stdin.take() {
                     let (writer, size) = (Arc::clone(&writer), ends.tty.then_some(ends.size));
                     let pump = move || pump(stdin, &writer, size);
                     input = Some(spawn("exec-stdin", StackSize::Small, pump).map_err(broken)?);
                 }
             }
-            Frame::Reply(RESIZE) => send_size(&mut lock(&writer), (ends.size)()).map_err(broken)?,
-            Frame::Reply(_) => {}
-            Frame::Reset(ERROR) => break,
-            Frame::Reset(_) => {}
-            Frame::Ping(number) if number % 2 == 0 => send(&control(6, &number.to_be_bytes())).map_err(broken)?,
-            Frame::Ping(_) => {}
+            Frame::Control(Control::Reply(RESIZE)) => send_size(&mut lock(&writer), (ends.size)()).map_err(broken)?,
+            Frame::Control(Control::Reply(_)) => {}
+            Frame::Control(Control::Reset(ERROR)) => break,
+            Frame::Control(Control::Reset(_)) => {}
+            Frame::Control(Control::Ping(number)) if number % 2 == 0 => send(&ping(number)).map_err(broken)?,
+            Frame::Control(Control::Ping(_)) => {}
         }
     }
     if let Some(input) = input {

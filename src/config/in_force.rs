@@ -19,7 +19,7 @@ pub const NOT_IN_FORCE: &[&str] = &[
     "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap",
     "showHiddenMetricsForVersion", "systemReservedCgroup",
     "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "kernelMemcgNotification",
-    "enableSystemLogQuery", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
+    "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
     "shutdownGracePeriodByPodPriority", "reservedMemory",
     "memoryThrottlingFactor", "memoryReservationPolicy", "tracing",
     "localStorageCapacityIsolation", "logging.options",
@@ -43,20 +43,22 @@ pub const IN_FORCE: &[&str] = &[
     "containerLogMonitorInterval",
     "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsCurvePreferences",
     "tlsMinVersion", "authentication", "authorization", "enableDebuggingHandlers", "enableSystemLogHandler", "enableProfilingHandler",
-    "enableDebugFlagsHandler",
+    "enableDebugFlagsHandler", "enableSystemLogQuery", "streamingConnectionIdleTimeout",
 ];
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written
 /// at once.
 #[rustfmt::skip]
 pub const WITHOUT_EFFECT: &[&str] = &[
-    "streamingConnectionIdleTimeout", "hairpinMode", "runOnce", "iptablesMasqueradeBit", "iptablesDropBit",
+    "hairpinMode", "runOnce", "iptablesMasqueradeBit", "iptablesDropBit",
     "logging.flushFrequency",
 ];
 
 /// Feature gates that change something. Others are checked and accepted, since clusters set one list on all their nodes.
 pub const GATES_IN_FORCE: &[&str] = &[
+    "ContainerCheckpoint",
     "CustomCPUCFSQuotaPeriod",
+    "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     "KubeletCrashLoopBackOffMax",
@@ -64,6 +66,7 @@ pub const GATES_IN_FORCE: &[&str] = &[
     "LoggingAlphaOptions",
     "NodeDeclaredFeatures",
     "PodLevelResources",
+    "PodLogsQuerySplitStreams",
     "RestartAllContainersOnContainerExits",
 ];
 

@@ -20,7 +20,7 @@ use super::HostError;
 /// may be on their way.
 const SETTLE: Duration = Duration::from_millis(250);
 /// How many looks follow such a change.
-const SETTLES: u8 = 3;
+const SETTLES: u8 = 8;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

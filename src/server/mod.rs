@@ -8,8 +8,10 @@ pub mod container_logs;
 pub mod health;
 pub mod local;
 pub mod node;
+pub mod node_logs;
 pub mod relay;
 pub mod resolve;
+pub mod streams;
 pub mod wire;
 pub mod words;
 

@@ -19,6 +19,7 @@ pub mod process;
 pub mod rate;
 pub mod signals;
 pub mod snapshot;
+pub mod spdy;
 pub mod tcp;
 pub mod terminal;
 pub mod text;

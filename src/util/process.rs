@@ -95,6 +95,66 @@ pub fn run(command: &mut Command, input: &[u8], limits: RunLimits, cancel: &Canc
     result
 }
 
+/// Runs a program and hands on what it prints, standard error included, as it comes. It is killed when `take` has enough and says false.
+///
+/// # Errors
+/// It did not start, or it was killed; [`RunError::TooMuch`] if `take` had enough.
+pub fn stream(
+    command: &mut Command,
+    time: Duration,
+    cancel: &Cancel,
+    take: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<ExitStatus, RunError> {
+    let deadline = Instant::now() + time;
+    let (mut from, to) = io::pipe().map_err(RunError::Start)?;
+    let twice = to.try_clone().map_err(RunError::Start)?;
+    let spawned = command.stdin(Stdio::null()).stdout(twice).stderr(to).process_group(0).spawn();
+    // The command has them still, and their end would never come.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(spawned.map_err(RunError::Start)?);
+    fcntl(from.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|errno| RunError::Read(errno.into()))?;
+    let bell = Bell::new().map_err(RunError::Read)?;
+    let _rings = cancel.register(bell.waker());
+    let mut block = vec![0; 32 << 10];
+    let (mut step, mut passed) = (FIRST_STEP, 0);
+    loop {
+        // Looked at before the last words are read.
+        let ended = running.0.try_wait().map_err(RunError::Read)?;
+        let is_silent = loop {
+            match from.read(&mut block) {
+                Ok(0) => break true,
+                Ok(count) => {
+                    passed += count;
+                    step = FIRST_STEP;
+                    if !take(&block[..count]) {
+                        return Err(RunError::TooMuch(passed));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
+                Err(error) => return Err(RunError::Read(error)),
+            }
+            if Instant::now() >= deadline {
+                return Err(RunError::TooLong(time));
+            }
+        };
+        if let Some(status) = ended {
+            return Ok(status);
+        }
+        if cancel.is_cancelled() {
+            return Err(RunError::Cancelled);
+        }
+        let now = Instant::now();
+        if now >= deadline {
+            return Err(RunError::TooLong(time));
+        }
+        let until = deadline.min(now + step);
+        step = (step * 2).min(LONGEST_STEP);
+        let fds: &[_] = if is_silent { &[] } else { &[from.as_fd()] };
+        bell.wait_any(fds, Some(until)).map_err(RunError::Read)?;
+    }
+}
+
 /// Bytes as a file without a name, which a child reads at its own pace.
 fn file_of(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"input", MFdFlags::MFD_CLOEXEC)?);
@@ -244,6 +304,25 @@ mod tests {
         let told = tell("(while true; do echo x >&2; done) & echo done; exit 4", "", long);
         let complaint = told.strip_prefix("Some(4) done").unwrap_or_else(|| panic!("{told}"));
         assert!(complaint.len() <= 1001 && complaint.trim().lines().all(|line| line == "x"), "{told}");
+    }
+
+    #[test]
+    fn what_is_printed_is_handed_on_as_it_comes() {
+        let long = Duration::from_secs(60);
+        let tell = |script: &str, time, most: usize| {
+            let mut got = Vec::new();
+            let mut command = Command::new("sh");
+            let ran = stream(command.args(["-c", script]), time, &Cancel::never(), &mut |bytes| {
+                got.extend_from_slice(bytes);
+                got.len() < most
+            });
+            let end = ran.map_or_else(|error| format!("{error:?}"), |status| format!("{:?}", status.code()));
+            format!("{} {end}", String::from_utf8_lossy(&got[..got.len().min(20)]))
+        };
+        assert_eq!(tell("echo out; echo err >&2; exit 3", long, 1000), "out\nerr\n Some(3)");
+        assert_eq!(tell("sleep 60 & echo done", long, 1000), "done\n Some(0)");
+        assert!(tell("yes", long, 1000).contains("TooMuch"));
+        assert_eq!(tell("echo x; sleep 600 & wait", Duration::from_millis(300), 1000), "x\n TooLong(300ms)");
     }
 
     #[test]

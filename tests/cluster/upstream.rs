@@ -17,7 +17,7 @@ const ACCEPTED: &[(&str, &str)] = &[
     ("status.conditions.*.lastHeartbeatTime", "the time"),
     ("status.conditions.*.lastTransitionTime", "the time"),
     ("status.nodeInfo.kubeletVersion", "ferrolet's own version is behind a plus"),
-    ("status.declaredFeatures", "ferrolet does not translate WebSockets yet"),
+    ("status.declaredFeatures", "ferrolet serves no sessions in this test"),
 ];
 
 /// The upstream kubelet on a node; dropping it kills it.

@@ -1,6 +1,7 @@
 //! Tests of exec sessions against a server on a real socket that speaks the other side.
 
 use super::*;
+use crate::util::spdy::control;
 use std::net::TcpListener;
 
 /// Plays a server: says hello, takes the streams, runs `serve`, hangs up. Answers its URL.
@@ -81,7 +82,7 @@ fn output_and_exit_code_come_back() {
         stream.write_all(&control(6, &8u32.to_be_bytes())).expect("pinged");
         stream.write_all(&control(6, &7u32.to_be_bytes())).expect("pinged");
         stream.write_all(&control(4, &[0; 4])).expect("settings");
-        assert_eq!(read_frame(stream).expect("read"), Some(Frame::Ping(8)));
+        assert_eq!(read_frame(stream).expect("read"), Some(Frame::Control(Control::Ping(8))));
         stream.write_all(&data(STDOUT, b"out\n", false)).expect("sent");
         stream.write_all(&data(STDERR, b"err\n", true)).expect("sent");
         stream.write_all(&data(STDOUT, b"more\n", true)).expect("sent");

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::super::health::Checks;
+use super::super::streams::StreamParts;
 use super::counts::Counts;
 use crate::cri::Client;
 use crate::msg::NodeView;
@@ -30,6 +31,8 @@ pub struct NodeParts {
     pub configuration: String,
     /// What the server counts.
     pub counts: Arc<Counts>,
+    /// What logs and sessions work with.
+    pub streams: StreamParts,
     /// Set when the server ends.
     pub stop: Cancel,
 }
@@ -47,6 +50,8 @@ impl NodeParts {
             root_dir: PathBuf::from("/nonexistent"),
             configuration: "{}".to_owned(),
             counts: Arc::default(),
+            streams: StreamParts::new(std::time::Duration::ZERO, false, &|gate| gate != "PodLogsQuerySplitStreams")
+                .expect("a descriptor"),
             stop: Cancel::new(),
         }
     }

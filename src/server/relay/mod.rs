@@ -7,6 +7,8 @@
 pub mod hello;
 pub mod location;
 mod session;
+pub mod translate;
+pub mod websocket;
 
 use std::fmt;
 use std::io;
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
+use super::node::http::Duplex;
 use crate::util::poll::Bell;
 use crate::util::thread::{JoinHandle, StackSize, spawn};
 use session::{Next, Session};
@@ -79,6 +82,29 @@ impl Side for TcpStream {
     }
 }
 
+/// A connection that was taken over.
+impl Side for Duplex {
+    fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        Duplex::try_read(self, into)
+    }
+
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Duplex::try_write(self, bytes)
+    }
+
+    fn try_flush(&mut self) -> io::Result<()> {
+        Duplex::try_flush(self)
+    }
+
+    fn try_finish(&mut self) -> io::Result<()> {
+        Duplex::try_finish(self)
+    }
+
+    fn wants_write(&self) -> bool {
+        self.interest(false, false).write
+    }
+}
+
 /// What a [`Middle`] has to say to either side.
 #[derive(Debug, Default)]
 pub struct Said {
@@ -105,6 +131,11 @@ pub trait Middle: Send {
     /// # Errors
     /// It makes no sense, and the session ends.
     fn runtime_said(&mut self, bytes: &[u8], said: &mut Said) -> Result<(), String>;
+
+    /// Whether the client is to be read by now.
+    fn hears_client(&self) -> bool {
+        true
+    }
 }
 
 /// The sessions there are. Dropping it ends them.

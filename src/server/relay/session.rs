@@ -16,7 +16,7 @@ use super::{Middle, Place, Said, Side};
 const BLOCKS: usize = 16;
 /// A side from which this much waits for the other is not read.
 const WAITING_LIMIT: usize = 64 << 10;
-/// How long a session goes on without a byte after one side has ended.
+/// How long a session goes on without a byte after one side has ended, or was told so.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// What is still to come from a side.
@@ -74,6 +74,7 @@ impl Half {
         }
         while self.left() == 0 && !rest.is_empty() {
             match self.side.try_write(rest) {
+                Ok(0) => break,
                 Ok(count) => rest = &rest[count..],
                 Err(error) if is_momentary(&error) => break,
                 Err(_) => {
@@ -94,6 +95,7 @@ impl Half {
         let mut moved = false;
         while self.left() > 0 {
             match self.side.try_write(&self.waiting[self.sent..]) {
+                Ok(0) => return moved,
                 Ok(count) => {
                     self.sent += count;
                     moved = true;
@@ -175,21 +177,25 @@ impl Session {
     }
 
     /// Whether a side is to be read now.
-    fn reads(&self, from: &Half, to: &Half) -> bool {
-        let room = if self.middle.is_some() { self.has_room() } else { to.left() == 0 };
+    fn reads(&self, from_client: bool) -> bool {
+        let (from, to) = if from_client { (&self.client, &self.runtime) } else { (&self.runtime, &self.client) };
+        let room = match &self.middle {
+            Some(middle) => self.has_room() && (!from_client || middle.hears_client()),
+            None => to.left() == 0,
+        };
         from.reading == Reading::Open && room
     }
 
     /// The descriptors to wait for.
     pub(super) fn waits_for(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
-        let interest = |own: &Half, other: &Half| {
+        let interest = |half: &Half, reads: bool| {
             let mut flags = PollFlags::empty();
-            flags.set(PollFlags::POLLIN, self.reads(own, other));
-            flags.set(PollFlags::POLLOUT, own.left() > 0 || own.side.wants_write());
+            flags.set(PollFlags::POLLIN, reads);
+            flags.set(PollFlags::POLLOUT, half.left() > 0 || half.side.wants_write());
             flags
         };
-        let client = (self.client.side.as_fd(), interest(&self.client, &self.runtime));
-        let runtime = (self.runtime.side.as_fd(), interest(&self.runtime, &self.client));
+        let client = (self.client.side.as_fd(), interest(&self.client, self.reads(true)));
+        let runtime = (self.runtime.side.as_fd(), interest(&self.runtime, self.reads(false)));
         // One that nothing is wanted of would tell again and again that it has ended.
         [client, runtime].into_iter().filter(|(_, flags)| !flags.is_empty())
     }
@@ -199,7 +205,8 @@ impl Session {
         if self.has_more {
             return Some(now);
         }
-        let ends = self.client.reading == Reading::Ended || self.runtime.reading == Reading::Ended;
+        let has_ended = |half: &Half| half.reading == Reading::Ended || half.writing != Writing::Open;
+        let ends = has_ended(&self.client) || has_ended(&self.runtime);
         match self.idle {
             _ if ends => Some(self.moved_at + LINGER),
             Duration::ZERO => None,
@@ -239,8 +246,7 @@ impl Session {
     fn read_both(&mut self, block: &mut [u8]) -> Result<bool, String> {
         let mut any = false;
         for from_client in [true, false] {
-            let (own, other) = if from_client { (&self.client, &self.runtime) } else { (&self.runtime, &self.client) };
-            if !self.reads(own, other) {
+            if !self.reads(from_client) {
                 continue;
             }
             let own = if from_client { &mut self.client } else { &mut self.runtime };

@@ -2,7 +2,12 @@
 //!
 //! Functions on the threads that serve requests: from [`super::NodeParts`] and a request to a reply. They own nothing.
 
+pub(super) mod checkpoint;
+pub(super) mod container_logs;
 pub(super) mod debug;
+mod find;
 pub(super) mod health;
+pub(super) mod node_logs;
 pub(super) mod pods;
+pub(super) mod sessions;
 pub(super) mod zpages;
