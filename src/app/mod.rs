@@ -3,7 +3,6 @@
 //! Layer L4, on the main thread, which then waits for signals. It decides nothing about pods. Containers
 //! are never stopped by the agent's end: the next start finds them again.
 
-mod adapters;
 mod cluster;
 pub(crate) mod facts;
 mod join;
@@ -239,7 +238,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
             Some(handle) => Arc::new(handle.objects.clone()),
             None => Arc::new(crate::volumes::objects::NoObjects),
         },
-        http: Box::new(adapters::HookHttp::new()),
+        http: NetProber::default(),
     });
     let max_pods = usize::try_from(config.max_pods).unwrap_or(0);
     let pool_settings = WorkerPoolSettings { max: 2 * max_pods + SPARE_WORKERS, idle: Duration::from_secs(10) };

@@ -148,6 +148,12 @@ mod tests {
         check(json!({"maxPods": 5}), &[], None);
         check(json!({"featureGates": {"EnvFiles": true, "LoggingAlphaOptions": true, "AllAlpha": true}}), &[], None);
         check(
+            // What is ready stays so over a restart of the agent, whatever this gate says.
+            json!({"featureGates": {"ChangeContainerStatusOnKubeletRestart": true}}),
+            &[],
+            Some("featureGates.ChangeContainerStatusOnKubeletRestart"),
+        );
+        check(
             json!({"featureGates": {"EnvFiles": false, "MemoryQoS": true}, "maxPods": 5}),
             &[],
             Some("featureGates.EnvFiles, featureGates.MemoryQoS"),

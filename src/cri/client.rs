@@ -3,7 +3,9 @@
 //! Runs on the caller's thread. Owns the channels to the runtime's and the image service's socket.
 //! Each method is one CRI call and nothing else.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use grpcio::Method;
@@ -34,6 +36,20 @@ struct Shared {
     runtime: Transport,
     images: Transport,
     timeout: Duration,
+    /// Of all clients on the same connections.
+    removed: Arc<Mutex<Removed>>,
+}
+
+/// What this agent has had removed lately, as a hash of each id: the newest last.
+type Removed = VecDeque<u64>;
+
+/// How many removals are remembered: more than can be told of by events that are still under way.
+const REMOVALS: usize = 512;
+
+fn hash_of(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl std::fmt::Debug for Client {
@@ -65,14 +81,15 @@ impl Client {
         };
         let runtime = Transport::new(runtime_endpoint.clone());
         let images = if image_endpoint == runtime_endpoint { runtime.clone() } else { Transport::new(image_endpoint) };
-        Ok(Self { shared: Arc::new(Shared { runtime, images, timeout }) })
+        Ok(Self { shared: Arc::new(Shared { runtime, images, timeout, removed: Arc::default() }) })
     }
 
     /// A client on the same connections whose calls take at most `timeout`.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        let Shared { runtime, images, .. } = &*self.shared;
-        Self { shared: Arc::new(Shared { runtime: runtime.clone(), images: images.clone(), timeout }) }
+        let Shared { runtime, images, removed, .. } = &*self.shared;
+        let (runtime, images, removed) = (runtime.clone(), images.clone(), Arc::clone(removed));
+        Self { shared: Arc::new(Shared { runtime, images, timeout, removed }) }
     }
 
     /// How long a call may take where nothing else is said.
@@ -219,8 +236,23 @@ impl Client {
 
     /// Removes a sandbox with its containers. One that is gone is fine.
     pub fn remove_pod_sandbox(&self, id: &SandboxId, cancel: &Cancel) -> Result<(), CriError> {
+        self.note_removal(id.as_str());
         let request = proto::RemovePodSandboxRequest { pod_sandbox_id: id.to_string(), ..Default::default() };
         gone_is_fine(self.call(&rpc::REMOVE_POD_SANDBOX, &request, id.as_str(), cancel))
+    }
+
+    fn note_removal(&self, id: &str) {
+        let mut removed = self.shared.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        if removed.len() >= REMOVALS {
+            removed.pop_front();
+        }
+        removed.push_back(hash_of(id));
+    }
+
+    /// Whether a container or a sandbox was removed, or was to be, by this client or a clone of it lately: an event that
+    /// still tells of it says nothing new.
+    pub fn has_removed(&self, id: &str) -> bool {
+        self.shared.removed.lock().unwrap_or_else(PoisonError::into_inner).contains(&hash_of(id))
     }
 
     /// The pod's resources have changed (in-place resize); runtimes before 2025 do not have this call.
@@ -299,6 +331,7 @@ impl Client {
 
     /// Removes a container, killing it if it runs. One that is gone is fine.
     pub fn remove_container(&self, id: &ContainerId, cancel: &Cancel) -> Result<(), CriError> {
+        self.note_removal(id.as_str());
         let request = proto::RemoveContainerRequest { container_id: id.to_string(), ..Default::default() };
         gone_is_fine(self.call(&rpc::REMOVE_CONTAINER, &request, id.as_str(), cancel))
     }

@@ -25,24 +25,6 @@ const ROOT_FILES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Whose certificates are good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// Those that the machine trusts (`SSL_CERT_FILE`, or the distribution's bundle).
-    System,
-    /// Any: probes and hooks talk to a pod's address, for which nobody signs.
-    Anyone,
-}
-
-/// Whom to follow when the server sends the client elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Redirects {
-    /// Up to so many times, to any host.
-    Anywhere(usize),
-    /// Up to so many times on the same host; a redirect to another host is the answer.
-    SameHost(usize),
-}
-
 /// What to ask for.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -54,8 +36,8 @@ pub struct Request<'a> {
     pub timeout: Duration,
     /// Most bytes of the body to keep.
     pub max_body: usize,
-    /// Whom to follow.
-    pub redirects: Redirects,
+    /// How many redirects are followed, to any host.
+    pub redirects: usize,
 }
 
 /// The server's answer.
@@ -124,7 +106,6 @@ pub enum FetchError {
 /// request only.
 #[derive(Debug)]
 pub struct Fetcher {
-    trust: Trust,
     proxy: Option<ureq::Proxy>,
     user_agent: String,
     plain: Agent,
@@ -132,19 +113,15 @@ pub struct Fetcher {
 }
 
 impl Fetcher {
-    /// For addresses of pods: any certificate, no proxy.
-    pub fn for_pods(user_agent: &str) -> Self {
-        Self::new(Trust::Anyone, None, user_agent)
-    }
-
-    /// For the world: certificates that the machine trusts, the proxy of the environment.
+    /// For the world: certificates that the machine trusts (`SSL_CERT_FILE`, or the distribution's bundle), the proxy of
+    /// the environment.
     pub fn for_world(user_agent: &str) -> Self {
-        Self::new(Trust::System, ureq::Proxy::try_from_env(), user_agent)
+        Self::new(ureq::Proxy::try_from_env(), user_agent)
     }
 
-    fn new(trust: Trust, proxy: Option<ureq::Proxy>, user_agent: &str) -> Self {
+    fn new(proxy: Option<ureq::Proxy>, user_agent: &str) -> Self {
         let plain = agent(proxy.clone(), user_agent, None);
-        Self { trust, proxy, user_agent: user_agent.to_owned(), plain, tls: OnceLock::new() }
+        Self { proxy, user_agent: user_agent.to_owned(), plain, tls: OnceLock::new() }
     }
 
     fn agent_for(&self, uri: &Uri) -> &Agent {
@@ -152,11 +129,7 @@ impl Fetcher {
             return &self.plain;
         }
         self.tls.get_or_init(|| {
-            let tls = TlsConfig::builder();
-            let tls = match self.trust {
-                Trust::Anyone => tls.disable_verification(true),
-                Trust::System => tls.root_certs(system_roots()),
-            };
+            let tls = TlsConfig::builder().root_certs(system_roots());
             agent(self.proxy.clone(), &self.user_agent, Some(tls.build()))
         })
     }
@@ -170,11 +143,7 @@ impl Fetcher {
         let headers = headers_of(request.headers)?;
         let first = parse_url(request.url)?;
         let mut uri = first.clone();
-        let (limit, same_host) = match request.redirects {
-            Redirects::Anywhere(limit) => (limit, false),
-            Redirects::SameHost(limit) => (limit, true),
-        };
-        for _ in 0..=limit {
+        for _ in 0..=request.redirects {
             let failed = |error| failure(&uri, request.timeout, error);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -195,9 +164,7 @@ impl Fetcher {
             let config = if sends_no_accept { config.accept(AutoHeaderValue::None) } else { config };
             let mut response = config.build().call().map_err(failed)?;
             let status = response.status().as_u16();
-            if let Some(next) = redirect_target(status, response.headers().get("location"), &uri)
-                && !(same_host && next.host() != first.host())
-            {
+            if let Some(next) = redirect_target(status, response.headers().get("location"), &uri) {
                 uri = next;
                 continue;
             }
@@ -213,7 +180,7 @@ impl Fetcher {
             body.truncate(request.max_body);
             return Ok(Answer { status, headers, body, is_cut });
         }
-        Err(FetchError::Redirects { url: shown(&uri), limit })
+        Err(FetchError::Redirects { url: shown(&uri), limit: request.redirects })
     }
 }
 

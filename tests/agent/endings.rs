@@ -6,22 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::{
-    agent::{SOON, ground, manifest, remove, settle, start, wait_gone, wait_healthy, wait_running},
+    agent::{SOON, container, ground, put_pod, remove, settle, start, wait_gone, wait_healthy, wait_running},
     fakes::{cri::FakeCri, cri_state::Behaviour},
     harness::Agent,
 };
-
-fn put(agent: &Agent<'_>, name: &str, change: impl FnOnce(&mut Value)) {
-    let mut pod = manifest(name);
-    change(&mut pod["spec"]);
-    agent.put_manifest(&format!("{name}.yaml"), &pod.to_string());
-}
-
-fn container(name: &str, more: Value) -> Value {
-    let mut container = json!({ "name": name, "image": "busybox", "imagePullPolicy": "IfNotPresent" });
-    container.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-    container
-}
 
 /// The calls that stopped containers, in their order, as `app 4 s`.
 fn stops(fake: &FakeCri) -> Vec<String> {
@@ -37,7 +25,7 @@ fn sidecars_wait_for_the_app_and_get_what_is_left_of_the_grace_period() {
     fake.behave("app", deaf());
     fake.behave("late", deaf());
     let agent = start(&place);
-    put(&agent, "row", |spec| {
+    put_pod(&agent, "row", |spec| {
         spec["terminationGracePeriodSeconds"] = json!(3);
         let always = || json!({ "restartPolicy": "Always" });
         spec["initContainers"] = json!([container("early", always()), container("late", always())]);
@@ -58,7 +46,7 @@ fn sidecars_wait_for_the_app_and_get_what_is_left_of_the_grace_period() {
 fn a_hook_that_overruns_costs_no_container_its_two_seconds() {
     let (fake, place) = ground();
     let agent = start(&place);
-    put(&agent, "hooked", |spec| {
+    put_pod(&agent, "hooked", |spec| {
         spec["terminationGracePeriodSeconds"] = json!(1);
         let hook = json!({ "lifecycle": { "preStop": { "exec": { "command": ["hangs"] } } } });
         spec["containers"] = json!([container("app", hook), container("other", json!({}))]);
@@ -84,7 +72,7 @@ fn an_exit_code_that_was_seen_outlives_the_container() {
         agent
     };
     let agent = begin();
-    put(&agent, "two", |spec| {
+    put_pod(&agent, "two", |spec| {
         spec["restartPolicy"] = json!("Never");
         spec["containers"] = json!([container("quick", json!({})), container("stays", json!({}))]);
     });

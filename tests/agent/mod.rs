@@ -5,6 +5,7 @@
 //! or mounts. Used from the thread of one test.
 
 mod absence;
+mod changes;
 mod crowds;
 mod endings;
 mod faults;
@@ -12,6 +13,7 @@ mod lies;
 mod log_rotation;
 mod manifests;
 mod probes;
+mod reports;
 mod unsupported;
 
 use std::{
@@ -116,6 +118,20 @@ fn manifest(name: &str) -> Value {
             "containers": [{ "name": "app", "image": "busybox", "imagePullPolicy": "IfNotPresent" }],
         },
     })
+}
+
+/// Puts the manifest of a pod with its spec changed.
+fn put_pod(agent: &Agent<'_>, name: &str, change: impl FnOnce(&mut Value)) {
+    let mut pod = manifest(name);
+    change(&mut pod["spec"]);
+    agent.put_manifest(&format!("{name}.yaml"), &pod.to_string());
+}
+
+/// A container with more in it.
+fn container(name: &str, more: Value) -> Value {
+    let mut container = json!({ "name": name, "image": "busybox", "imagePullPolicy": "IfNotPresent" });
+    container.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    container
 }
 
 fn put(agent: &Agent<'_>, name: &str) {

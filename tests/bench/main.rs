@@ -20,6 +20,7 @@ mod idle;
 #[allow(dead_code, reason = "see above")]
 mod node;
 mod options;
+mod probes;
 mod proc;
 mod relay;
 mod upstream;
@@ -63,6 +64,10 @@ fn main() -> std::process::ExitCode {
     if options.is_cluster {
         println!("\n## In a cluster (containerd 2)");
         part(api::run(&options));
+    }
+    if let Some(count) = options.probes {
+        println!("\n## Probes (containerd 2)");
+        part(probes::run(&options, count));
     }
     for kind in &options.containerds {
         println!(

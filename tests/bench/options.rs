@@ -25,6 +25,8 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     /// Whether the part with an API server is run; the others are not, then.
     pub(crate) is_cluster: bool,
+    /// Containers that are probed, if that is what is measured; nothing else is, then.
+    pub(crate) probes: Option<usize>,
     /// Numbers of pods to start through the API server.
     pub(crate) pods: Vec<usize>,
     /// How long the API server goes away, if it does.
@@ -43,6 +45,7 @@ impl Options {
             containerds: Containerd::ALL.to_vec(),
             rounds: 3,
             is_cluster: false,
+            probes: None,
             pods: vec![1, 30],
             away: None,
             programs: vec![Program { name: "quick", path: built.to_owned() }],
@@ -59,6 +62,7 @@ impl Options {
                     options.rounds = 1;
                 }
                 "--cluster" => options.is_cluster = true,
+                "--probes" => options.probes = Some(number(&value()?)?),
                 "--pods" => options.pods = numbers(&value()?)?,
                 "--away" => options.away = Some(Duration::from_secs(number(&value()?)? as u64)),
                 "--window" => options.window = Duration::from_secs(number(&value()?)? as u64),
@@ -78,9 +82,10 @@ impl Options {
                 other => return Err(format!("unknown: {other} (tests/bench/run --help)")),
             }
         }
-        if options.is_cluster {
+        if options.is_cluster || options.probes.is_some() {
             options.containerds.clear();
-        } else if options.away.is_some() {
+        }
+        if options.away.is_some() && !options.is_cluster {
             return Err("--away needs --cluster".to_owned());
         }
         Ok(options)

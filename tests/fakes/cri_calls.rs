@@ -284,6 +284,18 @@ fn containers(builder: ServiceBuilder, calls: &Calls) -> ServiceBuilder {
     );
     let builder = calls.unary(
         builder,
+        rpc::UPDATE_POD_SANDBOX_RESOURCES,
+        |state, request| {
+            let memory = request.resources.get_or_default().memory_limit_in_bytes;
+            format!("{} memory {memory}", state.pod_label(&request.pod_sandbox_id))
+        },
+        |state, request, _| match state.sandboxes.contains_key(&request.pod_sandbox_id) {
+            true => now(Default::default()),
+            false => Answer::Now(Err(no_sandbox(&request.pod_sandbox_id))),
+        },
+    );
+    let builder = calls.unary(
+        builder,
         rpc::REOPEN_CONTAINER_LOG,
         |state, request| state.label(&request.container_id),
         |state, request, _| match state.containers.get(&request.container_id).map(|container| container.life) {

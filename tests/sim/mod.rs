@@ -23,7 +23,7 @@ use world::World;
 const TROUBLE: u64 = 1500;
 
 /// Seeds that every run goes through.
-const SEEDS: [u64; 4] = [1, 2, 3, 4];
+const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 
 /// Steps of all seeds together.
 const STEPS: u64 = 100_000;

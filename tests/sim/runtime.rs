@@ -38,6 +38,8 @@ pub(super) struct Runtime {
     had: BTreeSet<(SandboxId, String)>,
     /// Pods of which a container ended upon which all restart, with the attempts that are past then.
     pub(super) asked: BTreeMap<PodUid, BTreeMap<String, u32>>,
+    /// How containers ended, whatever was removed since.
+    pub(super) codes: BTreeMap<ContainerId, i32>,
     next_id: u64,
 }
 
@@ -244,6 +246,7 @@ impl Runtime {
                 _ => 0,
             };
             container.state = ContainerState::Exited(Exit { code, started_at, finished_at: now, ..Exit::default() });
+            self.codes.insert(id.clone(), code);
         }
     }
 

@@ -270,6 +270,7 @@ impl World {
             };
         if self.steps.is_multiple_of(16) {
             self.check_restart_counts();
+            self.check_ends();
             self.check_readiness();
         }
         happened
@@ -419,6 +420,31 @@ impl World {
                 }
             }
         }
+    }
+
+    /// What people see of an end is how that container ended.
+    fn check_ends(&mut self) {
+        let now = self.clock();
+        let view = self.node.view(now);
+        let mut broken = Vec::new();
+        for (uid, pod) in &view.pods {
+            let lists = [&pod.status.container_statuses, &pod.status.init_container_statuses];
+            for status in lists.into_iter().flatten().flatten() {
+                let states = [&status.state, &status.last_state].into_iter().flatten();
+                for end in states.filter_map(|state| state.terminated.as_ref()) {
+                    let id = end.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id);
+                    let code = id.and_then(|id| self.runtime.codes.get(id));
+                    let is_known = end.reason.as_deref() != Some("ContainerStatusUnknown");
+                    if let Some(code) = code.filter(|code| is_known && **code != end.exit_code) {
+                        broken.push(format!(
+                            "{uid}: {} is told to have ended with {}, not {code}",
+                            status.name, end.exit_code
+                        ));
+                    }
+                }
+            }
+        }
+        self.runtime.broken.extend(broken);
     }
 
     /// Nothing goes wrong from now on.

@@ -1,7 +1,8 @@
 //! The `cri-events` thread: reads the runtime's event stream and turns it into hints for PLEG.
 //!
-//! Owns the stream. An event says only "look at this pod": a stream can break and lose some, so nothing
-//! is concluded from an event itself, and a broken stream is told, so that PLEG relists meanwhile.
+//! Owns the stream. An event says "look at this pod": a stream can break and lose some, so nothing that can change
+//! is concluded from an event itself, and a broken stream is told, so that PLEG relists meanwhile. How a container
+//! ended does not change, and nobody else may be able to tell it by the time of the look: that goes along.
 
 use std::io;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::api::PodUid;
+use crate::api::runtime::{ContainerState, RuntimePod};
+use crate::api::runtime_info::{ContainerEvent, ContainerEventKind};
 use crate::cri::Client;
 use crate::util::cancel::Cancel;
 use crate::util::thread::{JoinHandle, StackSize, spawn};
@@ -25,8 +28,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// What the reader tells.
 #[derive(Debug)]
 pub(super) enum FromReader {
-    /// Something happened to this pod.
-    Changed(PodUid),
+    /// Something happened to this pod. With a container that just ended, in an otherwise bare pod.
+    Changed(PodUid, Option<Box<RuntimePod>>),
     /// Something happened, and the event does not say to which pod.
     Something,
     /// The stream is open.
@@ -63,7 +66,7 @@ fn read(client: &Client, stop: &Cancel, hints: &Sender<FromReader>) {
                             if wait == PROOF && hints.send(FromReader::Flowing).is_err() {
                                 return;
                             }
-                            event.pod.and_then(|pod| pod.uid).map_or(FromReader::Something, FromReader::Changed)
+                            told_by(event)
                         }
                         Err(error) => break error,
                     };
@@ -85,4 +88,14 @@ fn read(client: &Client, stop: &Cancel, hints: &Sender<FromReader>) {
             return;
         }
     }
+}
+
+/// What an event says.
+fn told_by(event: ContainerEvent) -> FromReader {
+    let Some(mut pod) = event.pod else { return FromReader::Something };
+    let Some(uid) = pod.uid.clone() else { return FromReader::Something };
+    pod.sandboxes = Vec::new();
+    pod.containers.retain(|it| it.id == event.container_id && matches!(it.state, ContainerState::Exited(_)));
+    let has_ended = event.kind == ContainerEventKind::Stopped && !pod.containers.is_empty();
+    FromReader::Changed(uid, has_ended.then(|| Box::new(pod)))
 }

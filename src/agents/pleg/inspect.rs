@@ -3,6 +3,7 @@
 //! Lists the pod, then inspects what is new since the last view: what a dead container or a ready
 //! sandbox once told does not change, and what runs tells the same until somebody changes it. Owns nothing but its job; sends exactly one result.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
@@ -24,6 +25,10 @@ pub(super) struct Inspected {
     pub(super) started_at: Moment,
     /// The pod; `None` if the runtime has nothing of it; the error's text if it could not be looked at.
     pub(super) found: Result<Option<RuntimePod>, String>,
+    /// Ends that this look was given and could not use: the next look gets them.
+    pub(super) ends: Vec<RuntimePod>,
+    /// Whether the pod has a container here that the runtime has no more: another look has to follow.
+    pub(super) recalls: bool,
 }
 
 /// One look.
@@ -33,6 +38,8 @@ pub(super) struct Job {
     pub(super) last: Option<Arc<RuntimePod>>,
     /// Whether what runs is read again though nothing of it is new.
     pub(super) anew: bool,
+    /// Containers whose end the runtime has told by an event, one each.
+    pub(super) ends: Vec<RuntimePod>,
     pub(super) cancel: Cancel,
     pub(super) results: Sender<Inspected>,
 }
@@ -40,11 +47,16 @@ pub(super) struct Job {
 impl Job {
     pub(super) fn run(self) {
         let started_at = clock::moment();
-        let found = match thread::catch(|| self.inspect()) {
+        let found = match thread::catch(|| self.inspect().map(|found| self.recall(found))) {
             Ok(found) => found.map_err(|error| error.to_string()),
             Err(panic) => Err(panic.to_string()),
         };
-        let inspected = Inspected { uid: self.uid, started_at, found };
+        let inspected = match found {
+            Ok((found, recalls)) => {
+                Inspected { uid: self.uid, started_at, found: Ok(found), ends: Vec::new(), recalls }
+            }
+            Err(why) => Inspected { uid: self.uid, started_at, found: Err(why), ends: self.ends, recalls: false },
+        };
         // PLEG has ended if nobody takes it.
         let _ended = self.results.send(inspected);
     }
@@ -64,6 +76,31 @@ impl Job {
         }
         pod.containers = containers;
         Ok(Some(pod))
+    }
+
+    /// Adds the containers that ended and were removed between the last look and this one: their end is told once, as if
+    /// they were there. An event may come late, and nothing of what was seen to have ended or to be gone comes back by it,
+    /// nor what the agent itself has had removed.
+    fn recall(&self, found: Option<RuntimePod>) -> (Option<RuntimePod>, bool) {
+        let of_last = self.last.iter().flat_map(|last| &last.containers);
+        let ran: Vec<_> = of_last.filter(|c| !matches!(c.state, ContainerState::Exited(_))).map(|c| &c.id).collect();
+        let (mut found, mut recalls) = (found, false);
+        for end in &self.ends {
+            for container in end.containers.iter().filter(|container| ran.contains(&&container.id)) {
+                let (id, sandbox) = (container.id.as_str(), container.sandbox_id.as_str());
+                if self.client.has_removed(id) || self.client.has_removed(sandbox) {
+                    continue;
+                }
+                if found.iter().flat_map(|pod| &pod.containers).any(|c| c.id == container.id) {
+                    continue;
+                }
+                let pod = found.get_or_insert_with(|| RuntimePod { containers: Vec::new(), ..end.clone() });
+                pod.containers.push(with_last_words(container.clone()));
+                pod.containers.sort_by_key(|container| Reverse((container.created_at, container.attempt)));
+                recalls = true;
+            }
+        }
+        (found, recalls)
     }
 
     fn sandbox(&self, listed: RuntimeSandbox) -> Result<Option<RuntimeSandbox>, CriError> {
@@ -90,22 +127,27 @@ impl Job {
         if let Some(known) = known.filter(is_same) {
             return Ok(Some(known.clone()));
         }
-        let mut container = match self.client.container_status(&listed.id, &self.cancel) {
+        let container = match self.client.container_status(&listed.id, &self.cancel) {
             Ok(status) => RuntimeContainer { sandbox_id: listed.sandbox_id, ..status },
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         };
-        if let ContainerState::Exited(exit) = &container.state {
-            let words = last_words(&container, exit);
-            if let (ContainerState::Exited(exit), Some(words)) = (&mut container.state, words) {
-                exit.message = match exit.message.as_str() {
-                    "" => words,
-                    runtime => format!("{runtime}: {words}"),
-                };
-            }
-        }
-        // They have served: no status tells them.
-        container.mounts = Vec::new();
-        Ok(Some(container))
+        Ok(Some(with_last_words(container)))
     }
+}
+
+/// A container with its termination message, if it has ended.
+fn with_last_words(mut container: RuntimeContainer) -> RuntimeContainer {
+    if let ContainerState::Exited(exit) = &container.state {
+        let words = last_words(&container, exit);
+        if let (ContainerState::Exited(exit), Some(words)) = (&mut container.state, words) {
+            exit.message = match exit.message.as_str() {
+                "" => words,
+                runtime => format!("{runtime}: {words}"),
+            };
+        }
+    }
+    // They have served: no status tells them.
+    container.mounts = Vec::new();
+    container
 }

@@ -38,6 +38,9 @@ const INSPECTIONS_AT_ONCE: usize = 8;
 /// A look at one pod that takes longer is given up and tried again.
 const INSPECTION_LIMIT: Duration = Duration::from_secs(10);
 
+/// Ends of one pod's containers that are kept for the next look; of more than these, the oldest are forgotten.
+const ENDS_OF_A_POD: usize = 16;
+
 /// Relists that found nothing new are told to the loop this often: a question that got lost is asked again then.
 const QUIET_RELISTS: u32 = 10;
 
@@ -101,6 +104,7 @@ impl PlegHandle {
                 looks: BTreeMap::new(),
                 queue: VecDeque::new(),
                 changed: BTreeSet::new(),
+                ends: BTreeMap::new(),
                 results_sender,
                 results,
                 hints,
@@ -191,6 +195,8 @@ struct PlegActor {
     looks: BTreeMap<PodUid, Look>,
     /// Pods of which the next look reads anew what runs.
     changed: BTreeSet<PodUid>,
+    /// Ends that events have told and no look has taken up yet.
+    ends: BTreeMap<PodUid, Vec<RuntimePod>>,
     /// Pods that wait for a free look; each at most once.
     queue: VecDeque<PodUid>,
     results_sender: Sender<Inspected>,
@@ -249,7 +255,10 @@ impl PlegActor {
 
     fn hint(&mut self, hint: FromReader) {
         match hint {
-            FromReader::Changed(uid) => self.look(uid),
+            FromReader::Changed(uid, ended) => {
+                self.keep_ends(&uid, ended.map(|pod| *pod).into_iter().collect());
+                self.look(uid);
+            }
             FromReader::Something => self.relist_at = clock::moment(),
             FromReader::Flowing => {
                 self.events = Events::Flowing;
@@ -273,6 +282,14 @@ impl PlegActor {
                 );
                 self.events = Events::Unsupported;
             }
+        }
+    }
+
+    fn keep_ends(&mut self, uid: &PodUid, ends: Vec<RuntimePod>) {
+        if !ends.is_empty() {
+            let kept = self.ends.entry(uid.clone()).or_default();
+            kept.extend(ends);
+            kept.drain(..kept.len().saturating_sub(ENDS_OF_A_POD));
         }
     }
 
@@ -352,11 +369,12 @@ impl PlegActor {
                 client: self.client.clone(),
                 uid: uid.clone(),
                 anew,
+                ends: self.ends.remove(&uid).unwrap_or_default(),
                 last: self.views.get(&uid).map(|view| Arc::clone(&view.pod)),
                 cancel: Cancel::new(),
                 results: self.results_sender.clone(),
             };
-            let cancel = job.cancel.clone();
+            let (cancel, ends) = (job.cancel.clone(), job.ends.clone());
             match spawn("inspect", StackSize::Small, move || job.run()) {
                 Ok(thread) => {
                     let look = Look { since: clock::moment(), cancel, again: false, _thread: thread };
@@ -365,6 +383,7 @@ impl PlegActor {
                 Err(error) => {
                     log::warn!("no thread to look at pod {uid}, will try at the next relist: {error}");
                     self.changed.extend(anew.then(|| uid.clone()));
+                    self.keep_ends(&uid, ends);
                     self.queue.push_front(uid);
                     return;
                 }
@@ -382,8 +401,9 @@ impl PlegActor {
 
     /// Takes the result of a look.
     fn take(&mut self, inspected: Inspected) {
-        let Inspected { uid, started_at, found } = inspected;
-        let again = self.looks.remove(&uid).is_some_and(|look| look.again);
+        let Inspected { uid, started_at, found, ends, recalls } = inspected;
+        let again = self.looks.remove(&uid).is_some_and(|look| look.again) || recalls;
+        self.keep_ends(&uid, ends);
         let mut observation = Observation {
             started_at,
             scope: Scope::Pod(uid.clone()),

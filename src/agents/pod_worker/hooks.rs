@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use super::Tools;
+use super::run::Run;
 use crate::api::ContainerId;
 use crate::api::pod::is_host_network;
+use crate::api::runtime::ContainerState;
 use crate::api::v1::{Container, HTTPGetAction, LifecycleHandler};
-use crate::msg::PodWork;
+use crate::msg::{EventType, PodWork};
+use crate::probe::GetError;
+use crate::util::clock;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// A postStart hook has no limit of its own in the API; this one bounds what a runtime has to hold.
@@ -14,6 +18,9 @@ pub(super) const NO_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Longest wait for the answer to an httpGet hook.
 const HTTP_LIMIT: Duration = Duration::from_secs(30);
+
+/// How often a `sleep` hook sees whether its container has ended meanwhile.
+const SLEEP_LOOK: Duration = Duration::from_secs(1);
 
 /// Output of a failed exec hook that is told.
 const OUTPUT_TOLD: usize = 1024;
@@ -23,13 +30,13 @@ const OUTPUT_TOLD: usize = 1024;
 /// # Errors
 /// How it failed, in plain words.
 pub(super) fn run(
-    tools: &Tools,
-    work: &PodWork,
+    run: &Run<'_>,
     container: &Container,
     id: &ContainerId,
     hook: &LifecycleHandler,
     limit: Duration,
 ) -> Result<(), String> {
+    let (tools, work) = (run.tools, run.work);
     if let Some(exec) = &hook.exec {
         let command = exec.command.clone().unwrap_or_default();
         let output = tools.client.exec_sync(id, &command, limit, &work.cancel).map_err(|e| e.to_string())?;
@@ -41,40 +48,76 @@ pub(super) fn run(
         return Err(format!("command {command:?} exited with {}: {told:?}", output.exit_code));
     }
     if let Some(get) = &hook.http_get {
-        return http(tools, work, container, id, get, limit);
+        return http(run, container, id, get, limit);
     }
     if let Some(sleep) = &hook.sleep {
         let span = Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0));
-        if work.cancel.wait(span.min(limit)) {
-            return Err("given up on request".to_owned());
-        }
-        return if span > limit { Err("the grace period was over before the sleep".to_owned()) } else { Ok(()) };
+        return rest(tools, work, id, span, limit);
     }
     Err("the hook has none of exec, httpGet and sleep".to_owned())
 }
 
+/// Sleeps for as long as the container lives: who has ended needs no time to end.
+fn rest(tools: &Tools, work: &PodWork, id: &ContainerId, span: Duration, limit: Duration) -> Result<(), String> {
+    let until = clock::moment() + span.min(limit);
+    loop {
+        let left = until.since(clock::moment());
+        if left.is_zero() {
+            return if span > limit { Err("the grace period was over before the sleep".to_owned()) } else { Ok(()) };
+        }
+        if work.cancel.wait(left.min(SLEEP_LOOK)) {
+            return Err("given up on request".to_owned());
+        }
+        if left > SLEEP_LOOK && has_ended(tools, work, id) {
+            return Ok(());
+        }
+    }
+}
+
+fn has_ended(tools: &Tools, work: &PodWork, id: &ContainerId) -> bool {
+    match tools.client.container_status(id, &work.cancel) {
+        Ok(container) => matches!(container.state, ContainerState::Exited(_)),
+        Err(error) => error.is_not_found(),
+    }
+}
+
 fn http(
-    tools: &Tools,
-    work: &PodWork,
+    run: &Run<'_>,
     container: &Container,
     id: &ContainerId,
     get: &HTTPGetAction,
     limit: Duration,
 ) -> Result<(), String> {
+    let (tools, work) = (run.tools, run.work);
     let port = port(container, &get.port)?;
+    let port = u16::try_from(port).map_err(|_| format!("{port} is no port"))?;
     let host = match get.host.as_deref().filter(|h| !h.is_empty()) {
         Some(host) => host.to_owned(),
         None => pod_ip(tools, work, id)?,
     };
-    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
     let path = get.path.as_deref().unwrap_or_default();
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_ascii_lowercase();
+    let tls = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
     let headers: Vec<(String, String)> =
         get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
-    let url = format!("{scheme}://{host}:{port}{slash}{path}");
-    let status = tools.http.get(&url, &headers, limit.min(HTTP_LIMIT))?;
-    if (200..400).contains(&status) { Ok(()) } else { Err(format!("GET {url} answered {status}")) }
+    let until = clock::moment() + limit.min(HTTP_LIMIT);
+    let ask = |tls, headers: &[(String, String)]| {
+        tools.http.call_hook((tls, &host, port, path), headers, until.since(clock::moment()))
+    };
+    // Any answer is one: a hook is told, not asked.
+    match ask(tls, &headers) {
+        // Once more without TLS; a secret is not for everybody on the way.
+        Err(error @ GetError::NotTls { .. }) => {
+            let open: Vec<(String, String)> =
+                headers.into_iter().filter(|(name, _)| !name.eq_ignore_ascii_case("authorization")).collect();
+            ask(false, &open).map_err(|_| error.to_string())?;
+            let place = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let text = format!("request to HTTPS lifecycle hook {place} got HTTP response, retry with HTTP succeeded");
+            run.event("", EventType::Warning, "LifecycleHTTPFallback", text);
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn port(container: &Container, port: &IntOrString) -> Result<i32, String> {

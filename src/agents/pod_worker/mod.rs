@@ -20,7 +20,6 @@ mod user_namespace;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::ImageSource;
 use crate::core::spec::NodeFacts;
@@ -28,6 +27,7 @@ use crate::cri::Client;
 use crate::host::cgroup::CgroupTree;
 use crate::host::pod_dirs::PodDirs;
 use crate::msg::NodeView;
+use crate::probe::NetProber;
 use crate::util::snapshot::Snapshot;
 use crate::volumes::ObjectSource;
 
@@ -68,20 +68,11 @@ pub struct Tools {
     /// Where ConfigMaps, Secrets, tokens and services come from.
     pub objects: Arc<dyn ObjectSource>,
     /// Runs httpGet hooks.
-    pub http: Box<dyn HttpGet>,
+    pub http: NetProber,
 }
 
 impl std::fmt::Debug for Tools {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tools").finish_non_exhaustive()
     }
-}
-
-/// Runs the GET of an httpGet hook; implemented over the HTTP port.
-pub trait HttpGet: Send + Sync {
-    /// Answers the status code.
-    ///
-    /// # Errors
-    /// Why there is none, in plain words.
-    fn get(&self, url: &str, headers: &[(String, String)], timeout: Duration) -> Result<u16, String>;
 }

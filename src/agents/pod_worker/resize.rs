@@ -13,11 +13,12 @@ use crate::msg::{Reason, ResizeContainer};
 /// The word for a resize that failed.
 const ERROR: &str = "ResizePodInPlaceError";
 
-pub(super) fn containers(run: &Run<'_>, all: &[ResizeContainer]) -> Result<(), Reason> {
+pub(super) fn containers(run: &mut Run<'_>, all: &[ResizeContainer]) -> Result<(), Reason> {
     let (tools, work) = (run.tools, run.work);
     let values = pod_cgroup_values(run);
     let level = qos_level(run);
     may_shrink(run, all, values.memory_limit)?;
+    ask_runtime(run)?;
     if let Some(cgroups) = &tools.cgroups {
         cgroups.raise(&cgroups.pod(level, &work.uid), &values).map_err(|e| reason(ERROR, explain(&e)))?;
     }
@@ -37,6 +38,19 @@ pub(super) fn containers(run: &Run<'_>, all: &[ResizeContainer]) -> Result<(), R
         weigh_burstable(run);
     }
     Ok(())
+}
+
+/// Tells the runtime what the whole pod will have, before anything of it changes: one that runs pods in machines of their
+/// own has to make room, and may refuse. One that knows no such call has no part in it.
+fn ask_runtime(run: &mut Run<'_>) -> Result<(), Reason> {
+    let (tools, work) = (run.tools, run.work);
+    let Some(sandbox) = run.sandbox.clone() else { return Ok(()) };
+    let spec = run.sandbox_spec(sandbox.attempt)?;
+    let client = &tools.client;
+    match client.update_pod_sandbox_resources(&sandbox.id, &spec.overhead, &spec.resources, &work.cancel) {
+        Err(error) if !error.is_unimplemented() => Err(cri(ERROR, &error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Refuses a memory limit below what is in use now: the kernel would kill somebody for it. What is not known does not

@@ -9,11 +9,13 @@ use super::{credentials, environment, hooks, prepare, stop};
 use crate::api::ContainerId;
 use crate::api::moment::Moment;
 use crate::api::pod::{self, ContainerKind, find_container};
-use crate::api::runtime::ContainerSpec;
+use crate::api::runtime::{ContainerSpec, SandboxSpec};
 use crate::api::v1::Container;
 use crate::core::images::{ImageError, PullPolicy, PullRequest, PulledImage};
 use crate::core::spec::hostname::etc_hosts;
-use crate::core::spec::{CONTAINER_CONFIG_ERROR, ContainerInputs, container_spec, subpaths, wants_etc_hosts};
+use crate::core::spec::{
+    CONTAINER_CONFIG_ERROR, ContainerInputs, VolumeSource, container_spec, subpaths, wants_etc_hosts,
+};
 use crate::host::error::explain;
 use crate::host::files::read_start;
 use crate::host::log_files;
@@ -99,22 +101,10 @@ fn start(
     run.prepare()?;
     let tools = run.tools;
     let work = run.work;
-    let none = BTreeMap::new();
     let image = container.image.as_deref().unwrap_or_default();
-    let policy = PullPolicy::from_api(container.image_pull_policy.as_deref());
-    let auth = if policy == PullPolicy::Never { Vec::new() } else { credentials::for_image(run, image) };
-    let request = PullRequest {
-        uid: &work.uid,
-        image,
-        policy,
-        auth: &auth,
-        annotations: work.pod.metadata.annotations.as_ref().unwrap_or(&none),
-        sandbox: Some(&sandbox_spec),
-    };
-    let ready = tools.images.ensure(&request, &work.cancel, &mut |event| {
-        run.event(path, event.event_type, event.reason, event.message);
-    })?;
-    let spec = config(run, container, life, sandbox, &ready)?;
+    let ready = pulled(run, image, container.image_pull_policy.as_deref(), &sandbox_spec, path)?;
+    let volumes = volumes(run, container, &sandbox_spec)?;
+    let spec = config(run, container, life, sandbox, &ready, &volumes)?;
     let client = &tools.client;
     let id = client
         .create_container(&sandbox.id, &spec, &sandbox_spec, &work.cancel)
@@ -125,7 +115,7 @@ fn start(
     link(run, &spec, &sandbox_spec.log_directory, &id);
     let post_start = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
     let Some(hook) = post_start else { return Ok(()) };
-    let Err(why) = hooks::run(tools, work, container, &id, hook, hooks::NO_LIMIT) else { return Ok(()) };
+    let Err(why) = hooks::run(run, container, &id, hook, hooks::NO_LIMIT) else { return Ok(()) };
     if work.cancel.is_cancelled() {
         return Err(Failure::Told(reason("PostStartHookError", why)));
     }
@@ -135,6 +125,48 @@ fn start(
     Err(Failure::Told(reason("PostStartHookError", why)))
 }
 
+/// An image that is there, pulled if its policy says so; what happens is told about `path`.
+fn pulled(
+    run: &Run<'_>,
+    image: &str,
+    policy: Option<&str>,
+    sandbox: &SandboxSpec,
+    path: &str,
+) -> Result<PulledImage, ImageError> {
+    let (work, none) = (run.work, BTreeMap::new());
+    let policy = PullPolicy::from_api(policy);
+    let auth = if policy == PullPolicy::Never { Vec::new() } else { credentials::for_image(run, image) };
+    let request = PullRequest {
+        uid: &work.uid,
+        image,
+        policy,
+        auth: &auth,
+        annotations: work.pod.metadata.annotations.as_ref().unwrap_or(&none),
+        sandbox: Some(sandbox),
+    };
+    run.tools.images.ensure(&request, &work.cancel, &mut |event| {
+        run.event(path, event.event_type, event.reason, event.message);
+    })
+}
+
+/// The pod's volumes, with the images that this container mounts pulled.
+fn volumes(
+    run: &Run<'_>,
+    container: &Container,
+    sandbox: &SandboxSpec,
+) -> Result<BTreeMap<String, VolumeSource>, Failure> {
+    let mut volumes = run.prepared.as_ref().map(|prepared| prepared.volumes.clone()).unwrap_or_default();
+    let specs = || run.work.pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    for mount in container.volume_mounts.iter().flatten() {
+        let Some(VolumeSource::Image(image)) = volumes.get_mut(&mount.name) else { continue };
+        let spec = specs().find(|volume| volume.name == mount.name).and_then(|volume| volume.image.as_ref());
+        let policy = spec.and_then(|spec| spec.pull_policy.as_deref());
+        // It is the pod's, and no single container's.
+        image.image = pulled(run, &image.user_specified, policy, sandbox, "")?.image_ref;
+    }
+    Ok(volumes)
+}
+
 /// The container's config, with the files on the host that it needs.
 fn config(
     run: &Run<'_>,
@@ -142,6 +174,7 @@ fn config(
     life: Life<'_>,
     sandbox: &SandboxRef,
     ready: &PulledImage,
+    volumes: &BTreeMap<String, VolumeSource>,
 ) -> Result<ContainerSpec, Reason> {
     let (tools, work) = (run.tools, run.work);
     let failed = |text: String| reason(CONTAINER_CONFIG_ERROR, text);
@@ -169,9 +202,7 @@ fn config(
         None
     };
     tools.dirs.ensure_container_logs(&work.name, &work.uid, &container.name).map_err(|e| failed(explain(&e)))?;
-    let no_volumes = BTreeMap::new();
     let no_subpaths = BTreeMap::new();
-    let volumes = run.prepared.as_ref().map_or(&no_volumes, |p| &p.volumes);
     let env = environment::sources(run, container, volumes).map_err(failed)?;
     let user_namespace = run.user_namespace()?;
     let inputs = ContainerInputs {

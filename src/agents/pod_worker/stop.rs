@@ -111,7 +111,7 @@ fn hook_turn_stop(run: &Run<'_>, stop: &StopContainer, grace: Duration, waves: &
     {
         let unnamed = Container { name: stop.name.clone(), ..Container::default() };
         let container = spec.as_ref().map_or(&unnamed, |(_, c)| c.as_ref());
-        if let Err(why) = hooks::run(tools, work, container, &stop.id, hook, grace)
+        if let Err(why) = hooks::run(run, container, &stop.id, hook, grace)
             && !work.cancel.is_cancelled()
         {
             log::warn!("pod {}: preStop hook of {}: {why}", work.name, stop.name);

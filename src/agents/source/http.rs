@@ -13,7 +13,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::api::v1::Pod;
-use crate::kube::fetch::{Fetcher, Redirects, Request, url_for_logs};
+use crate::kube::fetch::{Fetcher, Request, url_for_logs};
 use crate::msg::{SourceKind, SourceProblem, SourceUpdate};
 use crate::util::cancel::Cancel;
 use crate::util::thread::{OwnerThread, StackSize};
@@ -139,7 +139,7 @@ impl<S: Fn(SourceUpdate)> HttpActor<S> {
             headers: &self.headers,
             timeout: TIMEOUT,
             max_body: URL_LIMITS.max_bytes,
-            redirects: Redirects::Anywhere(MAX_REDIRECTS),
+            redirects: MAX_REDIRECTS,
         };
         let answer = self.fetcher.get(&request).map_err(|error| error.to_string())?;
         if answer.status != 200 {

@@ -120,8 +120,9 @@ impl Entry {
             }
             let kind = find_container(&self.pod, &told.name).map(|(kind, _)| kind);
             let memory = self.memory.entry(told.name.clone()).or_default();
-            let used = u32::try_from(told.restart_count).unwrap_or(0);
-            memory.next_attempt = memory.next_attempt.max(used.saturating_add(1));
+            let count = u32::try_from(told.restart_count).unwrap_or(0);
+            // What was removed to be restarted is counted already, before its next instance is there.
+            memory.next_attempt = memory.next_attempt.max(count.saturating_add(u32::from(was_made)));
             if is_new {
                 // Who took this node over from another agent finds what its probes had found.
                 let id = told.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id.into());

@@ -247,7 +247,7 @@ impl Writer<'_> {
             return old.clone();
         }
         let mut status = self.not_started(container, old);
-        if kind == ContainerKind::Init && self.app_container_was_made() {
+        if kind == ContainerKind::Init && !self.restarting_all && self.app_container_was_made() {
             // The runtime forgets init containers, and a static pod's status is kept nowhere else.
             status.state = Some(ended(ContainerStateTerminated {
                 reason: Some("Completed".into()),

@@ -1,4 +1,5 @@
-//! The httpGet probe: a GET over HTTP/1.1, over TLS too, with redirects on the same host. On a pool thread.
+//! The GET of httpGet probes and hooks: over HTTP/1.1, over TLS too, with redirects on the same host. On a pool thread, or a
+//! worker's.
 
 mod answer;
 #[cfg(test)]
@@ -14,8 +15,8 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use self::answer::Reader;
 pub(super) use self::url::Url;
-use super::USER_AGENT;
 use super::conn::{Conn, is_timeout, plain};
+use super::{GetError, USER_AGENT};
 use crate::api::probe::{ErroredState, ProbeOutcome};
 use crate::util::any_certificate;
 
@@ -23,6 +24,9 @@ use crate::util::any_certificate;
 const MAX_BODY: usize = 10 * 1024;
 /// Requests of one attempt, redirects included.
 const MAX_REQUESTS: usize = 10;
+
+/// What a client of an https server says that speaks HTTP.
+const NOT_TLS: &str = "http: server gave HTTP response to HTTPS client";
 
 /// Header fields of a manifest.
 type Headers<'a> = &'a [(String, String)];
@@ -46,21 +50,41 @@ impl Https {
 
 /// Makes one attempt.
 pub(super) fn get(https: &Https, first: &Url, headers: Headers<'_>, deadline: Instant) -> ProbeOutcome {
+    match ask(https, first, headers, USER_AGENT, deadline) {
+        Ok(exchange) => exchange.judge(),
+        Err(error) => ProbeOutcome::Failure(error.to_string()),
+    }
+}
+
+/// The status code of the answer, whatever it means.
+pub(super) fn status(
+    https: &Https,
+    first: &Url,
+    headers: Headers<'_>,
+    agent: &str,
+    deadline: Instant,
+) -> Result<u16, GetError> {
+    let exchange = ask(https, first, headers, agent, deadline)?;
+    let status = exchange.answer.status;
+    exchange.end();
+    Ok(status)
+}
+
+/// Asks, and follows redirects on the same host.
+fn ask(https: &Https, first: &Url, headers: Headers<'_>, agent: &str, deadline: Instant) -> Result<Exchange, GetError> {
     let mut url = first.clone();
-    let head = match Head::new(headers) {
-        Ok(head) => head,
-        Err(why) => return ProbeOutcome::Failure(format!("Get {:?}: {why}", url.to_string())),
-    };
+    let failed = |url: String, why: String| GetError::Failed { url, why };
+    let head = Head::new(headers, agent).map_err(|why| failed(url.to_string(), why))?;
     let mut host = head.host.clone();
     for _ in 0..MAX_REQUESTS {
         let request = head.request(&url, host.as_deref());
-        let exchange = match Exchange::begin(https, &url, &request, deadline) {
-            Ok(exchange) => exchange,
-            Err(why) => return ProbeOutcome::Failure(format!("Get {:?}: {why}", url.to_string())),
-        };
+        let exchange = Exchange::begin(https, &url, &request, deadline).map_err(|why| match why.as_str() {
+            NOT_TLS => GetError::NotTls { url: url.to_string() },
+            _ => failed(url.to_string(), why),
+        })?;
         if let Some(location) = exchange.redirect() {
             match url.follow(&location) {
-                Err(why) => return ProbeOutcome::Failure(format!("Get {location:?}: {why}")),
+                Err(why) => return Err(failed(location, why)),
                 Ok(Some(next)) if next.host.eq_ignore_ascii_case(&first.host) => {
                     // A name of the manifest's own stays while the server does not name the host.
                     if location.contains("//") {
@@ -74,9 +98,9 @@ pub(super) fn get(https: &Https, first: &Url, headers: Headers<'_>, deadline: In
                 Ok(Some(_) | None) => {}
             }
         }
-        return exchange.judge();
+        return Ok(exchange);
     }
-    ProbeOutcome::Failure(format!("Get {:?}: stopped after 10 redirects", url.to_string()))
+    Err(failed(url.to_string(), "stopped after 10 redirects".to_owned()))
 }
 
 /// The header fields of a manifest, as they are sent.
@@ -88,7 +112,7 @@ struct Head {
 }
 
 impl Head {
-    fn new(headers: Headers<'_>) -> Result<Self, String> {
+    fn new(headers: Headers<'_>, agent: &str) -> Result<Self, String> {
         let mut fields: Vec<(String, &str)> = Vec::new();
         for (name, value) in headers {
             let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -102,7 +126,7 @@ impl Head {
         }
         let first = |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
         let host = first("Host").filter(|host| !host.is_empty()).map(str::to_owned);
-        let agent = first("User-Agent").unwrap_or(USER_AGENT).to_owned();
+        let agent = first("User-Agent").unwrap_or(agent).to_owned();
         let accept = first("Accept");
         let mut text = String::new();
         let mut push = |name: &str, value: &str| text.extend([name, ": ", value, "\r\n"]);
@@ -248,7 +272,7 @@ fn explain(error: &io::Error) -> String {
     let text = plain(error);
     // A TLS client that reads "HTTP/1.1 400" finds no TLS record in it.
     if text.contains("InvalidContentType") {
-        return "http: server gave HTTP response to HTTPS client".to_owned();
+        return NOT_TLS.to_owned();
     }
     text
 }

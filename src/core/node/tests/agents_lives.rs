@@ -61,6 +61,46 @@ fn another_boot_starts_the_back_off_anew_and_keeps_the_attempts() {
     assert_eq!(starts, Some(vec![start]));
 }
 
+/// The report: "failed to reserve container name", for ever, after the clock of a node had been set back while a container
+/// crashed again and again: the newest instance was no longer the one that was made last.
+#[test]
+fn a_clock_set_back_during_a_crash_loop_never_brings_a_used_attempt_again() {
+    let mut story = a_story_of_crashes();
+    // The runtime keeps the last two, and the clock says that the younger is the elder.
+    let crashed = |attempt: u32| {
+        let mut seen = RuntimePod::clone(&a_running_pod("a", "a", attempt, exited(1)));
+        seen.containers.push(RuntimeContainer::bare("before", "sandbox", "app", attempt - 1, exited(1)));
+        for container in &mut seen.containers {
+            container.created_at = -1_000 * i64::from(container.attempt);
+        }
+        vec![Arc::new(seen)]
+    };
+    let started = |story: &Story| {
+        let steps = story.works.iter().flat_map(|work| &work.steps);
+        let starts = steps.filter_map(|planned| match planned.step {
+            Step::StartContainer { attempt, .. } => Some(attempt),
+            _ => None,
+        });
+        starts.collect::<Vec<u32>>()
+    };
+    for attempt in 2..12 {
+        story.wall -= 86_400;
+        story.works.clear();
+        // Now and then the agent dies too, and has what it wrote down alone.
+        if attempt % 3 == 0 {
+            story.restart("boot");
+            story.source(&[pod("a", "a", "i:1", None)]);
+            story.list(&["a=a"]);
+            story.see(Scope::Pod("a".into()), crashed(attempt - 1), &[]);
+        }
+        story.wait(301);
+        story.tell(Input::Timer);
+        assert_eq!(started(&story), [attempt]);
+        story.report(&StepResult::Done);
+        story.see(Scope::Pod("a".into()), crashed(attempt), &[]);
+    }
+}
+
 #[test]
 fn a_deadline_ends_a_pod_for_good() {
     let mut story = Story::new();

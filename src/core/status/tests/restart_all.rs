@@ -78,6 +78,18 @@ fn a_round_ends_and_another_begins() {
 }
 
 #[test]
+fn more_looks_while_a_round_ends_count_no_more_restarts() {
+    let mut scene = a_scene().see("sandbox 0 ready 10.0.0.1\ni 0 exit 0\napp 0 exit 42\nb 0 exit 0");
+    for _ in 0..4 {
+        scene = scene.told().see("sandbox 0 ready 10.0.0.1\napp 0 exit 42");
+        let text = containers_text(&scene.outcome().status);
+        assert_eq!(text.matches("1 restarts").count(), 2, "{text}");
+    }
+    let text = containers_text(&scene.told().see("sandbox 0 ready 10.0.0.1\ni 1 exit 0").outcome().status);
+    assert_eq!(text.matches("1 restarts").count(), 3, "{text}");
+}
+
+#[test]
 fn a_pod_that_has_ended_restarts_nothing() {
     let scene = a_scene().see("sandbox 0 dead\ni 0 exit 0\napp 0 exit 42\nb 0 exit 0").stage(Stage::Terminated);
     assert_eq!(restarting(&scene.outcome().status), "AllContainersRestarting=False @1000 PodFailed");
