@@ -307,6 +307,8 @@ pub struct WorkReport {
     pub results: Vec<(Step, StepResult)>,
     /// Containers whose image could not be had, with the moment when another try may pull it.
     pub image_waits: BTreeMap<String, Moment>,
+    /// Time that went into getting images.
+    pub pulled: Duration,
     /// Whether it was cut short by its cancel token.
     pub cancelled: bool,
 }

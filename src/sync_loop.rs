@@ -7,18 +7,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, at, never, select};
 
 use crate::api::PodUid;
-use crate::core::node::{Effect, Input, Node};
+use crate::core::node::{Effect, Input, Node, Tally};
 use crate::msg::{
     FromPleg, FromProber, FromWorker, NodeMarks, NodeView, PlegCommand, PodWork, Refresh, SourceUpdate, ToStore,
     ToldEvent,
 };
 use crate::util::clock;
+use crate::util::metrics::{kubelet, own};
 use crate::util::snapshot::Snapshot;
 
 /// Turns above this are told in the log.
@@ -155,19 +155,6 @@ impl<T> Lane<T> {
     }
 }
 
-/// Counters of the loop, for metrics and the health server.
-#[derive(Debug, Default)]
-pub struct LoopCounters {
-    /// Turns so far.
-    pub turns: AtomicU64,
-    /// Turns above 100 ms.
-    pub long_turns: AtomicU64,
-    /// Messages that wait for room in a full channel.
-    pub held: AtomicUsize,
-    /// Works in flight.
-    pub works: AtomicUsize,
-}
-
 /// The loop with all it owns.
 #[derive(Debug)]
 pub struct SyncLoop {
@@ -175,19 +162,12 @@ pub struct SyncLoop {
     inbox: Inbox,
     outbox: Outbox,
     view: Arc<Snapshot<NodeView>>,
-    counters: Arc<LoopCounters>,
 }
 
 impl SyncLoop {
     /// Puts the loop together.
-    pub fn new(
-        node: Node,
-        inbox: Inbox,
-        outbox: Outbox,
-        view: Arc<Snapshot<NodeView>>,
-        counters: Arc<LoopCounters>,
-    ) -> Self {
-        Self { node, inbox, outbox, view, counters }
+    pub fn new(node: Node, inbox: Inbox, outbox: Outbox, view: Arc<Snapshot<NodeView>>) -> Self {
+        Self { node, inbox, outbox, view }
     }
 
     /// Turns until told to stop.
@@ -257,11 +237,13 @@ impl SyncLoop {
         self.handle(event);
         self.publish();
         let took = started.elapsed();
-        self.counters.turns.fetch_add(1, Ordering::Relaxed);
-        self.counters.held.store(self.outbox.held(), Ordering::Relaxed);
-        self.counters.works.store(self.node.works_in_flight(), Ordering::Relaxed);
+        own::SYNC_TURNS.inc();
+        let held = self.outbox.held();
+        own::SYNC_HELD.set(count(held));
+        own::SYNC_FULL.add(u64::from(held > 0));
+        own::SYNC_WORKS.set(count(self.node.works_in_flight()));
         if took > LONG_TURN {
-            self.counters.long_turns.fetch_add(1, Ordering::Relaxed);
+            own::SYNC_LONG_TURNS.inc();
             log::warn!("the sync loop took {} ms over one {what}", took.as_millis());
         }
     }
@@ -294,6 +276,7 @@ impl SyncLoop {
                 Effect::Record(record) => (self.outbox.store)(ToStore::Put(record)),
                 Effect::Unrecord(uid) => (self.outbox.store)(ToStore::Remove(uid)),
                 Effect::Tell(told) => (self.outbox.events)(told),
+                Effect::Count(tally) => tally_up(&tally),
             }
         }
     }
@@ -307,6 +290,37 @@ impl SyncLoop {
         for bell in &self.outbox.bells {
             // It rings already, or nobody listens any more.
             let _rings = bell.try_send(());
+        }
+    }
+}
+
+/// A number of things as a gauge has it.
+#[expect(clippy::cast_precision_loss)]
+fn count(things: usize) -> f64 {
+    things as f64
+}
+
+/// Counts what the node has decided or found out.
+fn tally_up(tally: &Tally) {
+    match tally {
+        Tally::Rejected(reason) => kubelet::ADMISSION_REJECTIONS.inc(&[reason]),
+        // Which resource was short is not told apart.
+        Tally::Preempted => kubelet::PREEMPTIONS.inc(&[""]),
+        Tally::Orphaned => kubelet::ORPHANED_RUNTIME_PODS.inc(),
+        Tally::Restarted { is_static } => kubelet::RESTARTED_PODS.inc(&[if *is_static { "true" } else { "" }]),
+        Tally::Begun { after, containers } => {
+            kubelet::POD_WORKER_START.observe(*after);
+            kubelet::CONTAINERS_PER_POD.observe_value(count(*containers));
+        }
+        Tally::Started { seen, created, pulled } => {
+            kubelet::POD_START.observe(*seen);
+            if let Some(created) = created {
+                kubelet::POD_START_TOTAL.observe(*created);
+                kubelet::POD_START_SLI.observe(created.saturating_sub(*pulled));
+            }
+        }
+        Tally::Ended { kind, code, reason } => {
+            kubelet::TERMINATED_CONTAINERS.inc(&[kind.metric_label(), &code.to_string(), reason]);
         }
     }
 }

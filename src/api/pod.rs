@@ -85,6 +85,16 @@ pub enum ContainerKind {
 
 impl ContainerKind {
     /// Whether it is listed under `spec.initContainers`.
+    /// As metrics call it.
+    pub fn metric_label(self) -> &'static str {
+        match self {
+            Self::Init | Self::Sidecar => "init_container",
+            Self::App => "container",
+            Self::Ephemeral => "ephemeral_container",
+        }
+    }
+
+    /// Whether it stands in the list of init containers.
     pub fn is_init(self) -> bool {
         matches!(self, Self::Init | Self::Sidecar)
     }

@@ -7,6 +7,7 @@ mod cluster;
 pub(crate) mod facts;
 mod join;
 mod node_server;
+mod numbers;
 mod service;
 
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +41,7 @@ use crate::probe::NetProber;
 use crate::server::health::{Check, Checks, HealthServer};
 use crate::server::local::{self, LocalServer, LocalTools};
 use crate::store::Store;
-use crate::sync_loop::{Inbox, LoopCounters, Outbox, Ping, SyncLoop};
+use crate::sync_loop::{Inbox, Outbox, Ping, SyncLoop};
 use crate::util::heartbeat::Heartbeat;
 use crate::util::notify::Notifier;
 use crate::util::signals::Signals;
@@ -169,7 +170,6 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     let (stop_sender, stop) = bounded(1);
 
     let view = Arc::new(Snapshot::new(NodeView::default()));
-    let counters = Arc::new(LoopCounters::default());
     let relisted = Arc::new(Heartbeat::default());
 
     let inbox = Inbox {
@@ -195,11 +195,12 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         Some(link) => link.join(outbox),
         None => outbox,
     };
-    let sync_loop = SyncLoop::new(node, inbox, outbox, Arc::clone(&view), Arc::clone(&counters));
+    let sync_loop = SyncLoop::new(node, inbox, outbox, Arc::clone(&view));
     let loop_thread =
         OwnerThread::spawn("sync", StackSize::Normal, move || sync_loop.run()).context("start the sync loop")?;
 
     let places = Places { dirs: dirs.clone(), cgroups: cgroups.clone() };
+    let (stats_dirs, stats_cgroups) = (dirs.clone(), cgroups.clone());
     let leftovers = LeftoversHandle::start(places, LEFTOVERS_EVERY, Arc::clone(&view), leftover_sender)
         .context("start the search for leftovers")?;
 
@@ -308,6 +309,18 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     let mut service = Service::new(notifier, Arc::clone(&view), ask_loop.clone());
     let checks: Checks =
         Arc::new([Check::ping(), Check::log(), Check::sync_loop(ask_loop), Check::pleg(relisted, Arc::clone(&view))]);
+    let stats = numbers::Parts {
+        config: &config,
+        flags: &flags,
+        node: &node_name,
+        machine,
+        client: &client,
+        view: &view,
+        cgroups: stats_cgroups,
+        dirs: stats_dirs,
+        checks: &checks,
+    };
+    let stats = stats.join();
     let health = match health_address(&config)? {
         None => None,
         Some(address) => Some(HealthServer::start(address, Arc::clone(&checks)).context("start the health server")?),
@@ -321,13 +334,14 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         view: Arc::clone(&view),
         runtime: client.clone(),
         checks: Arc::clone(&checks),
+        stats: Arc::clone(&stats),
     })?;
     let socket = if root_dir == Path::new("/var/lib/kubelet") {
         PathBuf::from(local::DEFAULT_PATH)
     } else {
         root_dir.join("ferrolet").join(local::FILE_NAME)
     };
-    let tools_server = LocalServer::start(&socket, LocalTools { view, client, checks })
+    let tools_server = LocalServer::start(&socket, LocalTools { view, client, checks, stats })
         .inspect_err(|error| log::error!("ferrolet ps and the other tools will not work: {error}"))
         .ok();
     // What only the start needed.

@@ -22,6 +22,7 @@ use crate::server::node::limits::Limits;
 use crate::server::node::routes::ROUTES;
 use crate::server::node::tls::{Tls, TlsOptions};
 use crate::server::node::{NodeParts, NodeServer, NodeServerSettings};
+use crate::server::stats::Stats;
 use crate::server::streams::StreamParts;
 use crate::util::cancel::Cancel;
 use crate::util::snapshot::Snapshot;
@@ -37,6 +38,7 @@ pub(super) struct Offers<'a> {
     pub(super) view: Arc<Snapshot<NodeView>>,
     pub(super) runtime: Client,
     pub(super) checks: Checks,
+    pub(super) stats: Arc<Stats>,
 }
 
 /// Asks the API server about callers; without one nobody can be asked.
@@ -49,7 +51,7 @@ pub(super) fn reviewer(client: Option<&ApiClient>) -> ApiReviewer {
 /// # Errors
 /// An address is none, or the kernel has no thread left.
 pub(super) fn start(offers: Offers<'_>) -> anyhow::Result<Option<NodeServer>> {
-    let Offers { config, flags, node_name, root_dir, reviewer, view, runtime, checks } = offers;
+    let Offers { config, flags, node_name, root_dir, reviewer, view, runtime, checks, stats } = offers;
     if !config.enable_server {
         return Ok(None);
     }
@@ -76,6 +78,7 @@ pub(super) fn start(offers: Offers<'_>) -> anyhow::Result<Option<NodeServer>> {
         view,
         runtime,
         checks,
+        stats,
         root_dir: root_dir.to_owned(),
         configuration: print::to_configz(config).to_string(),
         counts: Arc::default(),

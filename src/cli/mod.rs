@@ -20,6 +20,7 @@ mod spdy;
 mod table;
 #[cfg(test)]
 mod tests;
+mod top;
 mod version;
 mod why;
 
@@ -48,6 +49,12 @@ pub const TOOLS: &[Tool] = &[
         arguments: "POD [-o json|yaml]",
         about: "Tell all that is known of a pod.",
         run: describe::run,
+    },
+    Tool {
+        name: "top",
+        arguments: "[-n NAMESPACE] [--containers] [--sort cpu|memory] [--once] [-o json|yaml]",
+        about: "Show what the node and its pods use.",
+        run: top::run,
     },
     Tool {
         name: "why",

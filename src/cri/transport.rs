@@ -19,6 +19,7 @@ use super::endpoint::Endpoint;
 use super::error::{Code, CriError, CriFailure};
 use super::proto;
 use crate::util::cancel::{Cancel, unparker};
+use crate::util::metrics::kubelet;
 
 /// Largest answer taken. Some 40,000 containers fit; whatever is larger is refused by gRPC.
 const MAX_ANSWER: i32 = 64 << 20;
@@ -95,7 +96,10 @@ impl Transport {
         request: &Req,
         ask: Ask<'_>,
     ) -> Result<Resp, CriError> {
-        self.wait(method, request, ask).map_err(|failure| {
+        let began = Instant::now();
+        let answered = self.wait(method, request, ask);
+        count(short_name(method.name), began.elapsed(), answered.as_ref().err());
+        answered.map_err(|failure| {
             let failure = self.explain(short_name(method.name), failure, ask);
             self.error(method.name, ask.object, failure)
         })
@@ -240,6 +244,59 @@ impl<T> AnswerStream<T> {
             other => other,
         };
         self.transport.error(self.method, "", failure)
+    }
+}
+
+/// Counts a call. One that nobody wants any more, and one that the runtime does not have, is not an error of its.
+fn count(method: &'static str, took: Duration, failure: Option<&CriFailure>) {
+    let operation = [operation(method)];
+    kubelet::RUNTIME_OPERATIONS.inc(&operation);
+    kubelet::RUNTIME_DURATION.observe(&operation, took);
+    let is_error = match failure {
+        None | Some(CriFailure::Cancelled | CriFailure::Status { code: Code::Unimplemented, .. }) => false,
+        Some(_) => true,
+    };
+    if is_error {
+        kubelet::RUNTIME_ERRORS.inc(&operation);
+    }
+}
+
+/// A call as metrics name it.
+fn operation(method: &'static str) -> &'static str {
+    match method {
+        "Version" => "version",
+        "Status" => "status",
+        "RunPodSandbox" => "run_podsandbox",
+        "StopPodSandbox" => "stop_podsandbox",
+        "RemovePodSandbox" => "remove_podsandbox",
+        "PodSandboxStatus" => "podsandbox_status",
+        "ListPodSandbox" => "list_podsandbox",
+        "CreateContainer" => "create_container",
+        "StartContainer" => "start_container",
+        "StopContainer" => "stop_container",
+        "RemoveContainer" => "remove_container",
+        "ListContainers" => "list_containers",
+        "ContainerStatus" => "container_status",
+        "UpdateContainerResources" => "update_container",
+        "UpdatePodSandboxResources" => "update_podsandbox_resources",
+        "ReopenContainerLog" => "reopen_container_log",
+        "ExecSync" => "exec_sync",
+        "Exec" => "exec",
+        "Attach" => "attach",
+        "PortForward" => "port_forward",
+        "ContainerStats" => "container_stats",
+        "ListContainerStats" => "list_container_stats",
+        "PodSandboxStats" => "podsandbox_stats",
+        "ListPodSandboxStats" => "list_podsandbox_stats",
+        "UpdateRuntimeConfig" => "update_runtime_config",
+        "CheckpointContainer" => "checkpoint_container",
+        "RuntimeConfig" => "runtime_config",
+        "ListImages" => "list_images",
+        "ImageStatus" => "image_status",
+        "PullImage" => "pull_image",
+        "RemoveImage" => "remove_image",
+        "ImageFsInfo" => "image_fs_info",
+        other => other,
     }
 }
 

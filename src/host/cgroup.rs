@@ -233,6 +233,15 @@ impl CgroupTree {
         self.hierarchies.iter().find(|h| h.controllers.contains(controller)).map(|h| h.folder(cgroup))
     }
 
+    /// Where the files of one controller tell of a cgroup. On v2 all files lie in one folder, those of controllers that
+    /// are turned off included.
+    pub(super) fn stats_folder(&self, controller: &str, cgroup: &Path) -> Option<PathBuf> {
+        match self.version {
+            CgroupVersion::V1 => self.controller_folder(controller, cgroup),
+            CgroupVersion::V2 => self.hierarchies.first().map(|hierarchy| hierarchy.folder(cgroup)),
+        }
+    }
+
     fn ensure(&self, cgroup: &Path, values: &CgroupValues) -> Result<(), HostError> {
         for hierarchy in &self.hierarchies {
             hierarchy.make(self.version, cgroup)?;

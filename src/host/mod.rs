@@ -20,6 +20,7 @@ pub mod network;
 pub mod pod_dirs;
 pub mod program;
 pub mod remove;
+pub mod usage;
 
 pub use error::{HostError, explain};
 

@@ -25,6 +25,7 @@ use super::tls;
 use crate::api::meta::DeleteOptions;
 use crate::util::cancel::Cancel;
 use crate::util::clock;
+use crate::util::metrics::{kubelet, own};
 
 /// Time for one answer where nothing else is said: a half-open connection is noticed within it.
 pub const DEADLINE: Duration = Duration::from_secs(25);
@@ -369,10 +370,13 @@ impl ApiClient {
             let failed = |message| ApiError::Credentials { method, path: path.to_owned(), message };
             let current = self.shared.credentials.current(&self.shared.stop).map_err(failed)?;
             let agent = self.lane.agent(&current, &self.shared).map_err(failed)?;
+            let began = Instant::now();
             let sent = {
                 let _guard = Guard::of(&self.shared.stop, Some(agent.clone()));
                 transmit(&agent, call, self.shared.credentials.access(), current.authorization.as_deref(), timeouts)
             };
+            let code = sent.as_ref().map_or(0, |response| response.status().as_u16());
+            count(self.shared.credentials.access(), method, code, began.elapsed());
             let mut response = match sent {
                 Ok(response) => response,
                 Err(_) if self.shared.stop.is_cancelled() => {
@@ -439,6 +443,7 @@ impl ApiClient {
 
     /// Waits until the limit of requests lets one through.
     fn wait_for_turn(&self, method: &'static str, path: &str, until: Instant) -> Result<(), ApiError> {
+        let began = Instant::now();
         let patience = until.saturating_duration_since(Instant::now());
         let turn = {
             let mut limiter = self.lane.limiter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -446,6 +451,10 @@ impl ApiClient {
         };
         let wait = turn.map_err(|delay| ApiError::Throttled { method, path: path.to_owned(), delay })?;
         let stopped = if wait.is_zero() { self.shared.stop.is_cancelled() } else { self.shared.stop.wait(wait) };
+        if !wait.is_zero() {
+            own::LIMITER_WAITS.inc(&["API server"]);
+        }
+        kubelet::CLIENT_LIMITER.observe(&[host(self.shared.credentials.access()), method], began.elapsed());
         if stopped { Err(ApiError::Cancelled { method, path: path.to_owned() }) } else { Ok(()) }
     }
 
@@ -469,6 +478,19 @@ impl ApiClient {
     pub(super) fn current_agent(&self) -> Option<Agent> {
         self.lane.current_agent()
     }
+}
+
+/// Host and port of a server, as metrics name it.
+fn host(access: &Access) -> &str {
+    access.origin.rsplit('/').next().unwrap_or_default()
+}
+
+/// Counts a request. `code` is that of the answer; 0 if there is none.
+fn count(access: &Access, method: &'static str, code: u16, took: Duration) {
+    let host = host(access);
+    let code = if code == 0 { "<error>".to_owned() } else { code.to_string() };
+    kubelet::CLIENT_REQUESTS.inc(&[&code, host, method]);
+    kubelet::CLIENT_DURATION.observe(&[host, method], took);
 }
 
 impl Shared {

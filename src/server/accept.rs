@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::util::cancel::Cancel;
+use crate::util::metrics::own;
 use crate::util::poll::Bell;
 use crate::util::thread::{JoinHandle, StackSize, spawn};
 
@@ -184,6 +185,9 @@ impl<L: Listener> Acceptor<L> {
         let mut complained = false;
         while !self.stop.is_cancelled() {
             served.retain(|one| !one.is_done.load(Ordering::Acquire));
+            if served.len() == self.limit {
+                own::CONNECTION_LIMIT_MET.inc(&[self.thread_name]);
+            }
             let waited = if served.len() < self.limit {
                 bell.wait([self.listener.as_fd()], None).map(|[ready]| ready)
             } else {

@@ -18,6 +18,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use super::accept::{Acceptor, Deadlined};
 use super::health::Checks;
 use super::resolve;
+use super::stats::Stats;
 use super::wire::{Answer, CheckResult, Exec, Failure, FailureKind, NodeDetails, PodDetails, REQUEST_LIMIT, Request};
 use crate::api::runtime_info::StreamOptions;
 use crate::cri::{Client, CriError};
@@ -51,6 +52,8 @@ pub struct LocalTools {
     pub client: Client,
     /// The health checks, those of `/healthz`.
     pub checks: Checks,
+    /// Numbers about the node and its pods.
+    pub stats: Arc<Stats>,
 }
 
 /// The running server. Dropping it ends its threads and removes the socket's file.
@@ -189,6 +192,7 @@ fn respond(stream: &UnixStream, tools: &LocalTools, request: Request, stop: &Can
             };
             send(stream, [Ok(Answer::Health(tools.checks.iter().map(result).collect()))])
         }
+        Request::Top {} => send(stream, [Ok(Answer::Top(Box::new(tools.stats.top())))]),
         Request::ExecSync(exec) => exec_sync(stream, tools, &exec, stop),
         Request::ExecStream(exec) => send(stream, [exec_stream(tools, &exec, stop).map(|url| Answer::Stream { url })]),
     }

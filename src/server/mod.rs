@@ -11,6 +11,7 @@ pub mod node;
 pub mod node_logs;
 pub mod relay;
 pub mod resolve;
+pub mod stats;
 pub mod streams;
 pub mod wire;
 pub mod words;

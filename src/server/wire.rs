@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::runtime::{ContainerState, UnixNanos};
 use crate::api::v1::{Pod, PodStatus};
 use crate::msg::{CountedEvent, EventType, NodeView, PodView};
+use crate::server::stats::NodeUse;
 
 /// Most bytes of a question, its newline included.
 pub const REQUEST_LIMIT: usize = 256 << 10;
@@ -35,6 +36,8 @@ pub enum Request {
     },
     /// The health checks: answered by `health`.
     Health {},
+    /// What the node and its pods use: answered by `top`.
+    Top {},
     /// Runs a command to its end and tells its output then: `output`s and `exit`.
     ExecSync(Exec),
     /// Where the runtime serves an interactive session: `stream`.
@@ -71,6 +74,8 @@ pub enum Answer {
     End {},
     /// The health checks.
     Health(Vec<CheckResult>),
+    /// What the node and its pods use.
+    Top(Box<NodeUse>),
     /// So many bytes of raw output follow the newline.
     Output {
         /// 1 for standard output, 2 for standard error.

@@ -31,6 +31,7 @@ pub use unmount::unmount_pod;
 use crate::api::pod as pods;
 use crate::api::v1::{Pod, Volume};
 use crate::host::pod_dirs::PodDirs;
+use crate::util::metrics::kubelet::STORAGE_OPERATION;
 
 /// emptyDir's name on disk.
 pub const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
@@ -134,7 +135,11 @@ pub fn mount_pod(ctx: &VolumeContext<'_>, pod: &Pod, inputs: &PodInputs) -> Resu
     let mut errors = Vec::new();
     for volume in volumes.iter().filter(|volume| used.contains(volume.name.as_str())) {
         let collector = Collector { pod, volume, inputs, objects: ctx.objects, until };
-        match mount_volume(ctx, &collector, &mut mounted.kept) {
+        let began = Instant::now();
+        let done = mount_volume(ctx, &collector, &mut mounted.kept);
+        let status = if done.is_ok() { "success" } else { "fail-unknown" };
+        STORAGE_OPERATION.observe(&["false", "volume_mount", status, plugin(volume)], began.elapsed());
+        match done {
             Ok(done) => drop(mounted.volumes.insert(volume.name.clone(), done)),
             Err(e) => errors.push(e),
         }
@@ -187,6 +192,20 @@ fn mount_volume(
                 _ => "this version has no driver for it; use emptyDir or hostPath".to_owned(),
             },
         }),
+    }
+}
+
+/// The plugin that has to do with a volume, as metrics name it.
+fn plugin(volume: &Volume) -> &'static str {
+    match kind(volume).as_str() {
+        "emptyDir" | "" => "kubernetes.io/empty-dir",
+        "hostPath" => "kubernetes.io/host-path",
+        "image" => "kubernetes.io/image",
+        "configMap" => "kubernetes.io/configmap",
+        "secret" => "kubernetes.io/secret",
+        "downwardAPI" => "kubernetes.io/downward-api",
+        "projected" => "kubernetes.io/projected",
+        _ => "unknown",
     }
 }
 

@@ -12,6 +12,7 @@ mod crowd;
 mod lifecycle;
 mod logs;
 mod manifests;
+mod numbers;
 mod probes;
 mod pulls;
 mod stuck;

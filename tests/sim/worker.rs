@@ -81,6 +81,7 @@ impl Job {
             finished_at: now,
             results: std::mem::take(&mut self.results),
             image_waits: Default::default(),
+            pulled: Default::default(),
             cancelled: self.work.cancel.is_cancelled(),
         })
     }

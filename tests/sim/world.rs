@@ -187,7 +187,7 @@ impl World {
                     self.check_record(&uid, old.as_ref());
                     self.unsaved.push((uid, old));
                 }
-                Effect::Tell(_) => {}
+                Effect::Tell(_) | Effect::Count(_) => {}
                 Effect::Unrecord(uid) => {
                     self.say(|| format!("unrecord {uid}"));
                     // What follows is another life of that pod.

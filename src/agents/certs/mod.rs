@@ -24,6 +24,7 @@ use crate::util::backoff::{Backoff, BackoffPolicy};
 use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::jitter;
+use crate::util::metrics::{Countdown, Counter, Histogram, kubelet};
 use crate::util::thread::{OwnerThread, StackSize};
 
 pub use files::{CertFiles, write_kubeconfig};
@@ -36,12 +37,30 @@ struct Purpose {
     signer: &'static str,
     /// What it may be used for, besides signatures.
     usage: &'static str,
+    /// Tells when it expires.
+    expires: &'static Countdown,
+    /// Counts what failed.
+    errors: &'static Counter,
+    /// Tells how long the one before was in use.
+    lived: Option<&'static Histogram>,
 }
 
-const CLIENT: Purpose =
-    Purpose { word: "client certificate", signer: "kubernetes.io/kube-apiserver-client-kubelet", usage: "client auth" };
-const SERVING: Purpose =
-    Purpose { word: "serving certificate", signer: "kubernetes.io/kubelet-serving", usage: "server auth" };
+const CLIENT: Purpose = Purpose {
+    word: "client certificate",
+    signer: "kubernetes.io/kube-apiserver-client-kubelet",
+    usage: "client auth",
+    expires: &kubelet::CLIENT_CERTIFICATE_TTL,
+    errors: &kubelet::CLIENT_CERTIFICATE_RENEW_ERRORS,
+    lived: None,
+};
+const SERVING: Purpose = Purpose {
+    word: "serving certificate",
+    signer: "kubernetes.io/kubelet-serving",
+    usage: "server auth",
+    expires: &kubelet::SERVER_CERTIFICATE_TTL,
+    errors: &kubelet::SERVER_CERTIFICATE_RENEW_ERRORS,
+    lived: Some(&kubelet::SERVER_CERTIFICATE_ROTATION),
+};
 /// Between two attempts to get a certificate, as upstream begins and ends.
 const PATIENCE: BackoffPolicy = BackoffPolicy { initial: Duration::from_secs(2), max: Duration::from_secs(32) };
 /// How long a request may wait for its approval before another is made.
@@ -219,7 +238,11 @@ impl CertsActor {
             };
             let now = clock::wall() / 1_000_000_000;
             let means = Means { may_renew: self.rotate, can_bootstrap: self.first.is_some() };
-            let (client, why) = match decide(self.files.found(names.as_ref()), now, self.chance, means) {
+            let found = self.files.found(names.as_ref());
+            if let Some(found) = &found {
+                self.purpose.expires.set(found.validity.not_after);
+            }
+            let (client, why) = match decide(found, now, self.chance, means) {
                 Decision::Wait(time, health) => {
                     self.tell(health);
                     self.pause(time);
@@ -235,11 +258,16 @@ impl CertsActor {
             match self.request(&client, names.as_ref(), stop) {
                 Ok(()) => {
                     log::info!("the {} was {why}", self.purpose.word);
+                    if let (Some(lived), Some(found)) = (self.purpose.lived, found) {
+                        let seconds = u64::try_from(now.saturating_sub(found.validity.not_before)).unwrap_or(0);
+                        lived.observe(Duration::from_secs(seconds));
+                    }
                     (self.backoff, self.told, self.chance) = (None, None, jitter::chance());
                     self.client.reload();
                 }
                 Err(_) if stop.is_cancelled() => return,
                 Err(error) => {
+                    self.purpose.errors.inc();
                     let state = Backoff::after_failure(self.backoff, &PATIENCE, clock::moment());
                     let text = format!("no new {}: {error}", self.purpose.word);
                     if self.told.as_ref() != Some(&text) {

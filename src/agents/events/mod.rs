@@ -19,6 +19,7 @@ use crate::kube::reports::{EventApi, Refusal};
 use crate::msg::ToldEvent;
 use crate::util::cancel::Cancel;
 use crate::util::clock;
+use crate::util::metrics::own;
 use crate::util::thread::{OwnerThread, StackSize};
 
 /// Events that wait; as upstream.
@@ -63,6 +64,7 @@ impl EventSender {
         if queue.waiting.len() >= QUEUED {
             queue.waiting.pop_front();
             queue.dropped += 1;
+            own::EVENTS_DROPPED.inc();
         }
         queue.waiting.push_back(event);
         drop(queue);

@@ -17,6 +17,7 @@ use super::ImageSource;
 use crate::api::PodUid;
 use crate::api::moment::Moment;
 use crate::api::runtime::{Image, ImageSpec, RegistryAuth, SandboxSpec};
+use crate::core::images::PullPolicy;
 use crate::core::images::{
     self as rules, ImageError, ImageEvent, ImageReason, PullBackoffs, PullDecision, PullRequest, PulledImage, reference,
 };
@@ -24,6 +25,7 @@ use crate::cri::{Client, Code, CriError, CriFailure};
 use crate::msg::EventType;
 use crate::util::cancel::Cancel;
 use crate::util::clock;
+use crate::util::metrics::{kubelet, own};
 use crate::util::rate::TokenBucket;
 use crate::util::text::quote;
 
@@ -137,6 +139,7 @@ impl Puller {
     /// Pulls with each of the credentials until one works.
     fn pull(&self, request: &PullRequest<'_>, spec: &ImageSpec, cancel: &Cancel) -> Result<String, PullEnd> {
         if !lock(&self.rate).try_take((self.clock)()) {
+            own::LIMITER_WAITS.inc(&["image pulls"]);
             return Err(PullEnd::Failed(rules::QPS_EXCEEDED.to_owned()));
         }
         let tries: Vec<Option<&RegistryAuth>> =
@@ -211,7 +214,9 @@ impl Ensure<'_> {
         };
         let spec = ImageSpec { image: name, annotations: self.request.annotations.clone(), ..ImageSpec::default() };
         let present = if self.request.policy.looks_first() { self.look(&spec)? } else { None };
-        match (rules::decide(self.request.policy, present.is_some()), present) {
+        let decision = rules::decide(self.request.policy, present.is_some());
+        self.count(present.is_some(), decision);
+        match (decision, present) {
             (PullDecision::UsePresent, Some(found)) => {
                 self.tell(EventType::Normal, "Pulled", rules::present_text(image));
                 Ok(PulledImage { image_ref: found.id.clone(), image: found })
@@ -222,6 +227,21 @@ impl Ensure<'_> {
             }
             (PullDecision::Pull | PullDecision::UsePresent, _) => self.pull(&spec),
         }
+    }
+
+    fn count(&self, is_present: bool, decision: PullDecision) {
+        let present = match (self.request.policy.looks_first(), is_present) {
+            (false, _) => "unknown",
+            (true, true) => "true",
+            (true, false) => "false",
+        };
+        let policy = match self.request.policy {
+            PullPolicy::Always => "always",
+            PullPolicy::IfNotPresent => "ifnotpresent",
+            PullPolicy::Never => "never",
+        };
+        let required = if decision == PullDecision::Pull { "true" } else { "false" };
+        kubelet::ENSURE_IMAGE.inc(&[present, policy, required]);
     }
 
     /// What the runtime holds under the name.
@@ -265,11 +285,32 @@ impl Ensure<'_> {
                     let message = rules::inspect_failed_text(image, "it is gone right after its pull");
                     return self.fail("InspectFailed", ImageReason::ImageInspectError, message);
                 };
+                kubelet::IMAGE_PULL_DURATION.observe(&[size_label(found.size)], ended.since(pull_started));
                 let text = rules::pulled_text(image, ended.since(pull_started), ended.since(started), found.size);
                 self.tell(EventType::Normal, "Pulled", text);
                 Ok(PulledImage { image: found, image_ref })
             }
         }
+    }
+}
+
+/// The size of an image as metrics of pulls tell it.
+fn size_label(bytes: u64) -> &'static str {
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+    match bytes {
+        0..=0x9f_ffff => "0-10MB",
+        _ if bytes < 100 * MIB => "10MB-100MB",
+        _ if bytes < 500 * MIB => "100MB-500MB",
+        _ if bytes < GIB => "500MB-1GB",
+        _ if bytes < 5 * GIB => "1GB-5GB",
+        _ if bytes < 10 * GIB => "5GB-10GB",
+        _ if bytes < 20 * GIB => "10GB-20GB",
+        _ if bytes < 30 * GIB => "20GB-30GB",
+        _ if bytes < 40 * GIB => "30GB-40GB",
+        _ if bytes < 60 * GIB => "40GB-60GB",
+        _ if bytes < 100 * GIB => "60GB-100GB",
+        _ => "GT100GB",
     }
 }
 

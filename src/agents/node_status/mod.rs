@@ -32,6 +32,7 @@ use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
 use crate::util::jitter::chance;
+use crate::util::metrics::kubelet;
 use crate::util::thread::{OwnerThread, StackSize};
 
 /// How long the first report waits for the runtime and for the first look at its containers.
@@ -122,6 +123,46 @@ impl Drop for NodeStatusHandle {
     }
 }
 
+/// How the node's start goes, for metrics. Each moment counts once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Startup {
+    began: crate::api::moment::Moment,
+    registers: Option<crate::api::moment::Moment>,
+    registered: Option<crate::api::moment::Moment>,
+    is_over: bool,
+}
+
+impl Startup {
+    fn new(began: crate::api::moment::Moment) -> Self {
+        kubelet::NODE_STARTUP_PRE_KUBELET.set(began.since_boot().as_secs_f64());
+        Self { began, ..Self::default() }
+    }
+
+    fn registers(&mut self, now: crate::api::moment::Moment) {
+        if self.registers.is_none() {
+            self.registers = Some(now);
+            kubelet::NODE_STARTUP_PRE_REGISTRATION.set(now.since(self.began).as_secs_f64());
+        }
+    }
+
+    fn is_registered(&mut self, now: crate::api::moment::Moment) {
+        self.registers(now);
+        if self.registered.is_none() {
+            self.registered = Some(now);
+            let took = self.registers.map_or(Duration::ZERO, |began| now.since(began));
+            kubelet::NODE_STARTUP_REGISTRATION.set(took.as_secs_f64());
+        }
+    }
+
+    fn is_ready(&mut self, now: crate::api::moment::Moment) {
+        if let Some(registered) = self.registered.filter(|_| !self.is_over) {
+            self.is_over = true;
+            kubelet::NODE_STARTUP_POST_REGISTRATION.set(now.since(registered).as_secs_f64());
+            kubelet::NODE_STARTUP.set(now.since(self.began).as_secs_f64());
+        }
+    }
+}
+
 /// Where the node stands in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -143,6 +184,7 @@ struct Actor {
     pace: Pace,
     images_listed: Option<crate::api::moment::Moment>,
     address_error: Option<AddressError>,
+    startup: Startup,
 }
 
 impl Actor {
@@ -151,7 +193,8 @@ impl Actor {
         let pace = Pace::new(config.report_every);
         let runtime = parts.runtime.with_timeout(RUNTIME_TIME);
         let findings = Findings::default();
-        Self { config, parts, runtime, stop, stage, findings, pace, images_listed: None, address_error: None }
+        let startup = Startup::new(clock::moment());
+        Self { config, parts, runtime, stop, stage, findings, pace, images_listed: None, address_error: None, startup }
     }
 
     fn run(mut self) {
@@ -271,10 +314,12 @@ impl Actor {
     /// Creates the object, its first status in it; takes over one that is there.
     fn register(&mut self) -> Result<(), ApiError> {
         let told = self.tell(&registration::initial(&self.config.settings));
+        self.startup.registers(clock::moment());
         let call = Call::new(Method::Post, paths::NODES).with_json(&told.node)?.within(self.config.update_every);
         match self.ask(&call) {
             Ok(node) => {
                 log::info!("node {} is registered", self.name());
+                self.startup.is_registered(clock::moment());
                 self.stage = Stage::Known;
                 self.arrived(node, &told, true);
                 Ok(())
@@ -296,6 +341,7 @@ impl Actor {
                 let adopted = registration::adopt(&existing, &self.config.settings);
                 let told = self.tell(&adopted);
                 self.send(&existing, told)?;
+                self.startup.is_registered(clock::moment());
                 self.stage = Stage::Known;
                 Ok(())
             }
@@ -355,6 +401,9 @@ impl Actor {
     /// The server has it.
     fn arrived(&mut self, node: Node, told: &Told, changed: bool) {
         self.pace.sent(changed, clock::moment(), chance());
+        if self.is_ready() {
+            self.startup.is_ready(clock::moment());
+        }
         self.parts.object.publish(node);
         for bell in &self.parts.bells {
             // Full: it is rung already.

@@ -27,6 +27,7 @@ use crate::msg::{FromPleg, Look as Closeness, Observation, PlegCommand, RuntimeH
 use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
+use crate::util::metrics::kubelet;
 use crate::util::thread::{JoinHandle, OwnerThread, StackSize, spawn};
 
 use events::{EventReader, FromReader};
@@ -112,6 +113,7 @@ impl PlegHandle {
                 health: None,
                 told: Told::Nothing,
                 relist_at: clock::moment(),
+                listed_at: None,
                 _reader: reader,
             };
             actor.run(&commands, &stopped);
@@ -207,6 +209,8 @@ struct PlegActor {
     health: Option<RuntimeHealth>,
     told: Told,
     relist_at: Moment,
+    /// When the last list began.
+    listed_at: Option<Moment>,
     _reader: Option<JoinHandle<()>>,
 }
 
@@ -261,6 +265,7 @@ impl PlegActor {
             }
             FromReader::Something => self.relist_at = clock::moment(),
             FromReader::Flowing => {
+                kubelet::EVENT_STREAM_SUCCESSES.inc();
                 self.events = Events::Flowing;
                 log::info!(
                     "container events flow; relisting every {} s as their repair",
@@ -269,6 +274,7 @@ impl PlegActor {
                 self.relist_at = clock::moment();
             }
             FromReader::Broken(why) => {
+                kubelet::EVENT_STREAM_ERRORS.inc();
                 if self.events == Events::Flowing {
                     log::warn!("container events broke off, relisting until they are back: {why}");
                 }
@@ -302,8 +308,12 @@ impl PlegActor {
 
     fn relist(&mut self) {
         let started_at = clock::moment();
+        if let Some(before) = self.listed_at.replace(started_at) {
+            kubelet::PLEG_INTERVAL.observe(started_at.since(before));
+        }
         let listed = self.client.glimpse(&self.stop);
         let ended_at = clock::moment();
+        kubelet::PLEG_RELIST.observe(ended_at.since(started_at));
         self.relist_at = ended_at + self.period();
         let pods = match listed {
             Ok(pods) => pods,
@@ -314,6 +324,7 @@ impl PlegActor {
             }
         };
         self.relisted.beat(ended_at);
+        kubelet::PLEG_LAST_SEEN.set(Duration::from_nanos(u64::try_from(clock::wall()).unwrap_or(0)).as_secs_f64());
         self.tell_health(RuntimeHealth::Up);
         self.names.clear();
         let listed = pods.into_iter().map(|pod| {
@@ -402,6 +413,7 @@ impl PlegActor {
     /// Takes the result of a look.
     fn take(&mut self, inspected: Inspected) {
         let Inspected { uid, started_at, found, ends, recalls } = inspected;
+        kubelet::PLEG_POD_RELIST.observe(clock::moment().since(started_at));
         let again = self.looks.remove(&uid).is_some_and(|look| look.again) || recalls;
         self.keep_ends(&uid, ends);
         let mut observation = Observation {

@@ -6,15 +6,19 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 
 use super::Tools;
 use super::run::{carry_out, report};
-use crate::msg::{FromWorker, PodWork, Reason, StepResult, WorkReport};
+use crate::msg::{FromWorker, PodWork, Reason, Step, StepResult, WorkReport};
 use crate::util::heap;
+use crate::util::metrics::{kubelet, own};
 use crate::util::thread::{OwnerThread, StackSize, catch, spawn};
+
+/// Its name in metrics.
+const POOL: &str = "pods";
 
 /// How the pool grows and shrinks.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,7 @@ impl WorkerPool {
     ) -> io::Result<Self> {
         let live = Arc::new(AtomicUsize::new(0));
         let (hand, taken) = bounded(0);
+        own::POOL_LIMIT.set(&[POOL], settings.max as f64);
         let dispatcher = Dispatcher { tools, settings, to_loop, hand, taken, live: Arc::clone(&live), next: 0 };
         let thread = OwnerThread::spawn("pods", StackSize::Small, move || dispatcher.run(&works))?;
         Ok(Self { live, _thread: thread })
@@ -80,6 +85,7 @@ impl Dispatcher {
     fn hand_to_new(&mut self, work: PodWork) {
         if self.live.load(Ordering::Relaxed) >= self.settings.max {
             // All threads are busy: the next one that is free takes it.
+            own::POOL_FULL.inc(&[POOL]);
             let _ended = self.hand.send(work);
             return;
         }
@@ -88,6 +94,7 @@ impl Dispatcher {
         let (tools, to_loop, taken) = (Arc::clone(&self.tools), self.to_loop.clone(), self.taken.clone());
         let (idle, live) = (self.settings.idle, Arc::clone(&self.live));
         live.fetch_add(1, Ordering::Relaxed);
+        own::POOL_THREADS.add(&[POOL], 1.0);
         // The thread takes the work from a slot, so that it is not lost if there is no thread to be had.
         let (give, first) = bounded(1);
         let started = spawn(&name, StackSize::Small, move || {
@@ -99,6 +106,7 @@ impl Dispatcher {
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
                 };
             }
+            own::POOL_THREADS.add(&[POOL], -1.0);
             if live.fetch_sub(1, Ordering::Relaxed) == 1 {
                 // The rush is over: what it needed is not needed while nothing happens.
                 heap::give_back();
@@ -112,6 +120,7 @@ impl Dispatcher {
             }
             Err(error) => {
                 self.live.fetch_sub(1, Ordering::Relaxed);
+                own::POOL_THREADS.add(&[POOL], -1.0);
                 let reason = Reason {
                     reason: "NoThread".to_owned(),
                     message: format!("no thread for pod {}: {error}", work.name),
@@ -123,6 +132,7 @@ impl Dispatcher {
 }
 
 fn work_and_report(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWorker>) {
+    let began = Instant::now();
     let report = match catch(|| carry_out(tools, work, to_loop)) {
         Ok(report) => report,
         Err(panic) => {
@@ -130,7 +140,22 @@ fn work_and_report(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWorker>) 
             failed(work, &Reason { reason: "InternalError".to_owned(), message: panic.to_string() })
         }
     };
+    kubelet::POD_WORKER.observe(&[operation(work)], began.elapsed());
     let _ended = to_loop.send(FromWorker::Report(report));
+}
+
+/// What a work is for, in upstream's words.
+fn operation(work: &PodWork) -> &'static str {
+    let any = |is: fn(&Step) -> bool| work.steps.iter().any(|planned| is(&planned.step));
+    if any(|step| matches!(step, Step::ReleasePod | Step::ForgetPod)) {
+        "terminated"
+    } else if any(|step| matches!(step, Step::RunSandbox { attempt: 0 })) {
+        "create"
+    } else if any(|step| matches!(step, Step::StopSandbox(_))) && !any(|step| matches!(step, Step::RunSandbox { .. })) {
+        "kill"
+    } else {
+        "sync"
+    }
 }
 
 /// A report in which every step failed.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 use super::run::{Run, reason};
 use super::{Tools, patience};
@@ -17,6 +18,7 @@ use crate::host::cgroup::QosLevel;
 use crate::host::cgroup_values::CgroupValues;
 use crate::host::facts::read_resolv_conf;
 use crate::msg::{EventType, Reason, Step};
+use crate::util::metrics::kubelet;
 use crate::volumes::{MountedVolume, PodInputs, VolumeContext, VolumeError, VolumeFile, mount_pod, unmount_pod};
 
 /// What is there for the containers.
@@ -37,7 +39,10 @@ pub(super) fn prepare(run: &Run<'_>) -> Result<Prepared, Reason> {
             weigh_burstable(run);
         }
         let values = pod_cgroup_values(run);
-        cgroups.ensure_pod(level, &work.uid, &values).map_err(|e| {
+        let began = Instant::now();
+        let ensured = cgroups.ensure_pod(level, &work.uid, &values);
+        kubelet::CGROUP_DURATION.observe(&["create"], began.elapsed());
+        ensured.map_err(|e| {
             reason(
                 "FailedCreatePodContainer",
                 format!("unable to ensure pod container exists: {}", crate::host::error::explain(&e)),
@@ -128,7 +133,10 @@ pub(super) fn release(run: &Run<'_>) -> Result<(), Reason> {
         // The class is not asked: what a pod without a spec had is known from where its cgroup is. Nor is it
         // asked whether the cgroup is there: one that somebody was killed over is there in some hierarchies only.
         for level in [QosLevel::Guaranteed, QosLevel::Burstable, QosLevel::BestEffort] {
-            if let Err(error) = cgroups.destroy(&cgroups.pod(level, &work.uid)) {
+            let began = Instant::now();
+            let destroyed = cgroups.destroy(&cgroups.pod(level, &work.uid));
+            kubelet::CGROUP_DURATION.observe(&["destroy"], began.elapsed());
+            if let Err(error) = destroyed {
                 problems.push(crate::host::error::explain(&error));
             }
         }

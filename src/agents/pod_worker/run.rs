@@ -1,6 +1,7 @@
 //! One work from its first step to its report, on a `pod-N` thread.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
@@ -15,6 +16,7 @@ use crate::msg::{
     EventType, FromWorker, OnFailure, PodEvent, PodWork, Reason, SandboxRef, Step, StepResult, WorkReport,
 };
 use crate::util::clock;
+use crate::util::metrics::kubelet;
 
 /// Carries out a plan, step by step.
 pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWorker>) -> WorkReport {
@@ -26,6 +28,7 @@ pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWork
         sandbox_spec: None,
         prepared: None,
         image_waits: BTreeMap::new(),
+        pulled: Duration::ZERO,
     };
     let mut results = Vec::with_capacity(work.steps.len());
     let mut go_on = true;
@@ -41,7 +44,7 @@ pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWork
         }
         results.push((planned.step.clone(), result));
     }
-    WorkReport { image_waits: run.image_waits, ..report(work, results) }
+    WorkReport { image_waits: run.image_waits, pulled: run.pulled, ..report(work, results) }
 }
 
 /// The report of a work that ends now.
@@ -52,6 +55,7 @@ pub(super) fn report(work: &PodWork, results: Vec<(Step, StepResult)>) -> WorkRe
         finished_at: clock::moment(),
         results,
         image_waits: BTreeMap::new(),
+        pulled: Duration::ZERO,
         cancelled: work.cancel.is_cancelled(),
     }
 }
@@ -69,6 +73,8 @@ pub(super) struct Run<'a> {
     pub(super) prepared: Option<Prepared>,
     /// Containers whose image could not be had, with the moment when another try may pull it.
     pub(super) image_waits: BTreeMap<String, Moment>,
+    /// Time that went into getting images.
+    pub(super) pulled: Duration,
 }
 
 impl Run<'_> {
@@ -151,6 +157,11 @@ impl Run<'_> {
 
     fn run_sandbox(&mut self, attempt: u32) -> Result<(), Reason> {
         self.sandbox_spec = None;
+        let has_users = has_user_namespace(&self.work.pod);
+        let handler = runtime_handler(self.work);
+        kubelet::STARTED_PODS.inc();
+        kubelet::STARTED_USERNS_PODS.add(u64::from(has_users));
+        let began = Instant::now();
         let made = self.sandbox_spec(attempt).and_then(|spec| {
             let client = &self.tools.client;
             let id = client.run_pod_sandbox(&spec, &self.work.cancel).map_err(|e| cri("CreatePodSandboxError", &e))?;
@@ -159,10 +170,14 @@ impl Run<'_> {
         });
         match made {
             Ok(sandbox) => {
+                kubelet::RUN_SANDBOX.observe(&[handler], began.elapsed());
                 self.sandbox = Some(sandbox);
                 Ok(())
             }
             Err(why) => {
+                kubelet::STARTED_PODS_ERRORS.inc();
+                kubelet::STARTED_USERNS_PODS_ERRORS.add(u64::from(has_users));
+                kubelet::RUN_SANDBOX_ERRORS.inc(&[handler]);
                 if !self.work.cancel.is_cancelled() {
                     let text = format!("Failed to create pod sandbox: {}", why.message);
                     self.event("", EventType::Warning, "FailedCreatePodSandBox", text);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 use super::run::{Run, cri, reason, runtime_handler};
 use super::{credentials, environment, hooks, prepare, stop};
@@ -21,6 +22,7 @@ use crate::host::files::read_start;
 use crate::host::log_files;
 use crate::host::pod_dirs::{link_log, log_link_name, remove_log_link};
 use crate::msg::{EventType, Reason, SandboxRef};
+use crate::util::metrics::kubelet;
 use crate::volumes::prepare_subpath;
 use crate::volumes::subpath::SubPathMount;
 
@@ -42,7 +44,8 @@ pub(super) fn container(
         return Err(reason("CreateContainerError", "the pod has no sandbox to start it in"));
     };
     let path = field_path(kind, name);
-    start(run, &container, Life { attempt, target }, &sandbox, &path).map_err(|failure| match failure {
+    kubelet::STARTED_CONTAINERS.inc(&[kind.metric_label()]);
+    let started = start(run, &container, Life { attempt, target }, &sandbox, &path).map_err(|failure| match failure {
         Failure::Told(why) => why,
         Failure::NoImage(why, retry_at) => {
             run.image_waits.extend(retry_at.map(|at| (name.to_owned(), at)));
@@ -54,7 +57,8 @@ pub(super) fn container(
             }
             why
         }
-    })
+    });
+    started.inspect_err(|why| kubelet::STARTED_CONTAINERS_ERRORS.inc(&[&why.reason, kind.metric_label()]))
 }
 
 /// Why a container did not start, and whether an event has said so.
@@ -102,7 +106,10 @@ fn start(
     let tools = run.tools;
     let work = run.work;
     let image = container.image.as_deref().unwrap_or_default();
-    let ready = pulled(run, image, container.image_pull_policy.as_deref(), &sandbox_spec, path)?;
+    let asked_at = Instant::now();
+    let ready = pulled(run, image, container.image_pull_policy.as_deref(), &sandbox_spec, path);
+    run.pulled += asked_at.elapsed();
+    let ready = ready?;
     let volumes = volumes(run, container, &sandbox_spec)?;
     let spec = config(run, container, life, sandbox, &ready, &volumes)?;
     let client = &tools.client;

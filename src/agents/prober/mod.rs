@@ -5,6 +5,7 @@
 //! for each probe at most. It decides nothing about pods.
 
 mod attempt;
+mod metrics;
 mod pool;
 #[cfg(test)]
 mod tests;
@@ -88,7 +89,7 @@ impl ProberActor {
                 recv(stopped) -> _ => return,
                 // The loop has ended: so does the process.
                 recv(rung) -> got => if got.is_ok() { self.look() } else { return },
-                recv(done) -> got => if let Ok(Done { job, outcome }) = got { self.finish(&job, &outcome) },
+                recv(done) -> got => if let Ok(done) = got { self.take(&done) },
                 recv(timer) -> _ => {}
             }
         }
@@ -96,7 +97,16 @@ impl ProberActor {
 
     fn look(&mut self) {
         let view = self.view.get();
+        let forgotten = self.book.forgotten();
         self.book.see(&view, clock::now(), &mut jitter::chance);
+        if self.book.forgotten() != forgotten {
+            metrics::forget(&self.book);
+        }
+    }
+
+    fn take(&mut self, done: &Done) {
+        metrics::count(&self.book, done);
+        self.finish(&done.job, &done.outcome);
     }
 
     fn begin_due(&mut self) {

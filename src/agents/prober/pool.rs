@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
@@ -13,6 +13,7 @@ use super::attempt::{self, Attempts};
 use crate::api::probe::{ErroredState, ProbeOutcome};
 use crate::core::probe::Job;
 use crate::util::cancel::Cancel;
+use crate::util::metrics::own;
 use crate::util::thread::{StackSize, catch, spawn};
 
 /// How long a thread waits for the next job before it ends.
@@ -32,6 +33,7 @@ pub(super) struct PoolSettings {
 pub(super) struct Done {
     pub(super) job: Job,
     pub(super) outcome: ProbeOutcome,
+    pub(super) took: Duration,
 }
 
 #[derive(Default)]
@@ -78,6 +80,7 @@ impl Drop for Pool {
 
 impl Pool {
     pub(super) fn new(settings: PoolSettings, attempts: Arc<dyn Attempts>, done: Sender<Done>) -> Self {
+        own::POOL_LIMIT.set(&[settings.name], settings.max as f64);
         let (cancel, queue, wake) = (Cancel::new(), Mutex::default(), Condvar::new());
         Self { shared: Arc::new(Shared { settings, attempts, done, cancel, queue, wake }) }
     }
@@ -92,9 +95,11 @@ impl Pool {
             return None;
         }
         if queue.live >= self.shared.settings.max {
+            own::POOL_FULL.inc(&[self.shared.settings.name]);
             return None;
         }
         queue.live += 1;
+        own::POOL_THREADS.add(&[self.shared.settings.name], 1.0);
         drop(queue);
         let shared = Arc::clone(&self.shared);
         match spawn(self.shared.settings.name, StackSize::Small, move || work(&shared)) {
@@ -107,6 +112,7 @@ impl Pool {
                 log::warn!("there is no thread for another probe: {error}");
                 let mut queue = self.shared.lock();
                 queue.live -= 1;
+                own::POOL_THREADS.add(&[self.shared.settings.name], -1.0);
                 // Those that live will come to it.
                 if queue.live == 0 { queue.jobs.pop_back() } else { None }
             }
@@ -135,13 +141,15 @@ fn work(shared: &Shared) {
         }
     }
     queue.live -= 1;
+    own::POOL_THREADS.add(&[shared.settings.name], -1.0);
 }
 
 fn make(shared: &Shared, job: Job) {
+    let began = Instant::now();
     let outcome = catch(|| attempt::with_retries(&*shared.attempts, &job, &shared.cancel)).unwrap_or_else(|panic| {
         log::error!("an attempt of a probe failed in a way that it should not: {panic}");
         ProbeOutcome::Errored { state: ErroredState::Unknown, why: panic.to_string() }
     });
     // Disconnected: the prober has ended.
-    let _ended = shared.done.send(Done { job, outcome });
+    let _ended = shared.done.send(Done { job, outcome, took: began.elapsed() });
 }

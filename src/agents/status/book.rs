@@ -16,6 +16,7 @@ use crate::api::{PodName, PodUid};
 use crate::core::mirror::mirrors_it;
 use crate::core::status::{self, Phase};
 use crate::msg::{Life, NodeView, PodView};
+use crate::util::metrics::kubelet;
 
 /// When something that was refused, or that the API shows differently, is sent again; as upstream.
 pub(super) const RESYNC: Duration = Duration::from_secs(10);
@@ -60,6 +61,8 @@ struct Page {
     api_uid: String,
     status: Arc<PodStatus>,
     life: Life,
+    /// Since when the status is this.
+    since: Moment,
     attempt: Attempt,
     /// The last word on this pod that the API took.
     word: Option<Word>,
@@ -93,7 +96,7 @@ impl Book {
         }
         for pod in view.pods.values() {
             let Some(object) = object_of(pod, view) else { continue };
-            let page = self.page(pod, object);
+            let page = self.page(pod, object, now);
             let is_over = may_be_deleted(pod, object);
             let at = match page.attempt {
                 Attempt::Moot => None,
@@ -118,12 +121,13 @@ impl Book {
     }
 
     /// The page of a pod as it is now: a new status or another object starts a new one.
-    fn page(&mut self, pod: &PodView, object: &Arc<Pod>) -> &mut Page {
+    fn page(&mut self, pod: &PodView, object: &Arc<Pod>, now: Moment) -> &mut Page {
         let api_uid = object.metadata.uid.as_deref().unwrap_or_default();
         let fresh = |word| Page {
             api_uid: api_uid.to_owned(),
             status: Arc::clone(&pod.status),
             life: pod.life,
+            since: now,
             attempt: Attempt::None,
             word,
             compared: None,
@@ -143,6 +147,9 @@ impl Book {
         if let Some(page) = self.pages.get_mut(&due.uid)
             && page.api_uid == due.api_uid
         {
+            if Arc::ptr_eq(&page.status, &due.status) && !matches!(page.attempt, Attempt::Told(_)) {
+                kubelet::POD_STATUS_SYNC.observe(now.since(page.since));
+            }
             page.word = Some(Word { at: now, status: Arc::clone(&due.status), answer });
         }
         self.note(due, Attempt::Told(now));

@@ -136,6 +136,7 @@ fn following_goes_through_a_restart_to_the_end() {
         view: Arc::new(Snapshot::new(view)),
         client: crate::cri::Client::new("unix:///nonexistent", None, Duration::from_secs(1)).expect("an endpoint"),
         checks: Arc::new([]),
+        stats: Arc::new(crate::server::stats::Stats::new(crate::server::stats::StatsSources::for_tests())),
     };
     let _server = LocalServer::start(&socket, tools).expect("started");
     let agent = Agent { socket: Some(socket) };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::drive::Turn;
 use super::entry::{Entry, Stage};
-use super::{Node, Seen};
+use super::{Effect, Node, Seen, Tally};
 use crate::api::PodUid;
 use crate::api::moment::{Moment, Now};
 use crate::api::runtime::RuntimePod;
@@ -47,6 +47,7 @@ impl Node {
     fn reject(&mut self, now: Now, uid: &PodUid, reason: Reason) -> Turn {
         let message = reason.message.clone();
         self.event(now, uid, "", EventType::Warning, &reason.reason, message);
+        self.effect(Effect::Count(Tally::Rejected(reason.reason.clone())));
         self.set_stage(uid, Stage::Rejected(reason))
     }
 
@@ -103,6 +104,7 @@ impl Node {
             let message = ending.reason.message.clone();
             entry.doom = Some(Box::new(ending));
             self.event(now, &victim, "", EventType::Warning, PREEMPTING, message);
+            self.effect(Effect::Count(Tally::Preempted));
             self.drive(now, &victim);
         }
         Turn::Moved

@@ -241,6 +241,7 @@ impl Node {
         }
         self.begin_round(uid, plan.new_round);
         let Some(entry) = self.pods.get_mut(uid) else { return Turn::Stay };
+        let begun = entry.begin(now.mono);
         let cancel = Cancel::new();
         entry.work = Work::Running { id: next_work, cancel: cancel.clone(), ends_by: entry.ends_by() };
         let sandbox = plan::newest_sandbox(observed).filter(|s| plan::is_ready(s));
@@ -259,6 +260,7 @@ impl Node {
         self.next_work += 1;
         // What has to be known after a crash is on its way to the disk before the work starts.
         self.remember(uid);
+        self.effects.extend(begun.map(Effect::Count));
         self.effect(Effect::Work(work));
         Turn::Stay
     }

@@ -186,6 +186,19 @@ pub(super) struct Entry {
     pub(super) events: VecDeque<Arc<CountedEvent>>,
     /// What is on disk.
     pub(super) saved: Option<Arc<PodRecord>>,
+    /// The start of one that this agent saw first, until it has started.
+    pub(super) birth: Option<Birth>,
+}
+
+/// How the start of a pod goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Birth {
+    /// When the agent saw it first.
+    pub(super) seen_at: Moment,
+    /// Whether a worker was given work on it.
+    pub(super) has_begun: bool,
+    /// Time that went into pulling its images.
+    pub(super) pulled: Duration,
 }
 
 /// When a start that failed is repeated. A pull that failed is followed by a try that says so
@@ -242,6 +255,7 @@ impl Entry {
             status: Arc::new(PodStatus::default()),
             events: VecDeque::new(),
             saved: None,
+            birth: wanted.then_some(Birth { seen_at: now.mono, has_begun: false, pulled: Duration::ZERO }),
         }
     }
 
@@ -326,6 +340,9 @@ impl Entry {
     pub(super) fn learn_report(&mut self, report: &WorkReport, retry: impl Fn(u32) -> Duration) {
         self.work = Work::Idle;
         self.settled_at = report.finished_at;
+        if let Some(birth) = &mut self.birth {
+            birth.pulled += report.pulled;
+        }
         self.learn_resizes(report);
         let mut failure = None;
         for (step, result) in &report.results {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::entry::{Entry, Stage};
-use super::{Effect, Input, Node, Seen};
+use super::{Effect, Input, Node, Seen, Tally};
 use crate::api::PodUid;
 use crate::api::moment::Now;
 use crate::api::pod::is_static;
@@ -84,12 +84,16 @@ impl Node {
     fn want(&mut self, now: Now, uid: &PodUid, pod: Arc<Pod>) {
         if self.pods.contains_key(uid) {
             // It came back before its work had ended, or while it still ends: then it starts again when that is over.
+            if self.pods.get(uid).is_some_and(|entry| entry.wanted.is_none()) {
+                self.effect(Effect::Count(Tally::Restarted { is_static: is_static(&pod) }));
+            }
             return self.change(now, uid, pod);
         }
         let mut entry = Entry::new(pod, true, now);
         if let Some(record) = self.records.remove(uid) {
             let allocated = Arc::clone(&record.pod);
             entry.restore(record, &self.settings.boot_id, now);
+            entry.birth = None;
             entry.resume_resize(&allocated);
         }
         entry.learn_told(now);
@@ -175,6 +179,7 @@ impl Node {
             if self.runtime.get(&uid).is_some_and(|seen| seen.at > started_at) {
                 continue;
             }
+            self.tally_ends(&uid, &pod);
             if let Some(entry) = self.pods.get_mut(&uid) {
                 entry.learn(&pod, now.mono, self.settings.probes);
             }
@@ -397,6 +402,7 @@ impl Node {
         let mut entry = Entry::unwanted(uid, record, seen.map(AsRef::as_ref), &self.settings.boot_id, now);
         if let Some(seen) = seen {
             entry.learn(seen, now.mono, self.settings.probes);
+            self.effects.push(Effect::Count(Tally::Orphaned));
         }
         self.pods.insert(uid.clone(), entry);
         self.drive(now, uid);

@@ -14,6 +14,7 @@ mod entry;
 mod input;
 mod remember;
 mod resize;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::moment::{Moment, Now};
+use crate::api::pod::ContainerKind;
 use crate::api::record::PodRecord;
 use crate::api::runtime::RuntimePod;
 use crate::api::{PodName, PodUid};
@@ -116,6 +118,49 @@ pub enum Effect {
     Unrecord(PodUid),
     /// Tell the API server.
     Tell(ToldEvent),
+    /// Count it: for metrics.
+    Count(Tally),
+}
+
+/// Something that is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tally {
+    /// A pod was not admitted, for this reason.
+    Rejected(String),
+    /// A pod has to make room for a critical one.
+    Preempted,
+    /// The runtime has a pod that nobody asked for.
+    Orphaned,
+    /// A pod that was not wanted any more is wanted again, under the same uid.
+    Restarted {
+        /// Whether it comes from a file or a URL.
+        is_static: bool,
+    },
+    /// The first work on a pod that is new.
+    Begun {
+        /// How long after the agent saw it first.
+        after: Duration,
+        /// Its containers.
+        containers: usize,
+    },
+    /// All containers of a pod that is new run, or have run.
+    Started {
+        /// How long after the agent saw it first.
+        seen: Duration,
+        /// How long after it was created in the API; `None` for a pod that is not from there.
+        created: Option<Duration>,
+        /// Time that went into pulling its images.
+        pulled: Duration,
+    },
+    /// A container has ended.
+    Ended {
+        /// Init, sidecar, app, ephemeral.
+        kind: ContainerKind,
+        /// Exit code.
+        code: i32,
+        /// The runtime's word.
+        reason: String,
+    },
 }
 
 /// A pod as the runtime has it, and how old the view is.

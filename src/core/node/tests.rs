@@ -18,6 +18,7 @@ mod deletion;
 mod probes;
 mod resize;
 mod retries;
+mod tallies;
 
 /// A node with one source, and a clock.
 struct Story {
@@ -31,6 +32,8 @@ struct Story {
     records: BTreeMap<PodUid, Arc<PodRecord>>,
     /// What the next report says of images.
     image_waits: BTreeMap<String, Moment>,
+    /// What was counted.
+    tallies: Vec<Tally>,
 }
 
 fn pod(uid: &str, name: &str, image: &str, deadline: Option<i64>) -> Arc<Pod> {
@@ -107,6 +110,7 @@ impl Story {
             wall: 1_000_000,
             works: Vec::new(),
             image_waits: BTreeMap::new(),
+            tallies: Vec::new(),
             records: BTreeMap::new(),
         }
     }
@@ -157,6 +161,7 @@ impl Story {
                     out.push(format!("unrecord {uid}"));
                     self.records.remove(&uid);
                 }
+                Effect::Count(tally) => self.tallies.push(tally),
                 Effect::Tell(told) => out.push(format!("tell {} {}", told.object.name, told.reason)),
             }
         }
@@ -212,7 +217,15 @@ impl Story {
         let (id, uid, cancelled) = (work.id, work.uid.clone(), work.cancel.is_cancelled());
         let finished_at = self.mono();
         let image_waits = std::mem::take(&mut self.image_waits);
-        self.tell(Input::Report(WorkReport { id, uid, finished_at, results, image_waits, cancelled }))
+        self.tell(Input::Report(WorkReport {
+            id,
+            uid,
+            finished_at,
+            results,
+            image_waits,
+            pulled: Duration::ZERO,
+            cancelled,
+        }))
     }
 }
 

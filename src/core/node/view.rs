@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Node;
 use super::entry::{Cause, Entry, Stage};
+use super::{Effect, Node};
 use crate::api::PodUid;
 use crate::api::moment::Now;
 use crate::api::pod::{ContainerKind, find_container};
@@ -86,6 +86,8 @@ impl Node {
         });
         if status::differs(&entry.status, &outcome.status) {
             entry.status = Arc::new(outcome.status);
+            // It goes out with what the next event brings.
+            self.effects.extend(entry.finish_start(now).map(Effect::Count));
         }
         Some(PodView {
             uid: uid.clone(),

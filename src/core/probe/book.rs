@@ -8,7 +8,7 @@ use super::target::{self, Timing};
 use super::tracker::Tracker;
 use crate::api::moment::{Moment, Now};
 use crate::api::probe::{ErroredState, ProbeCall, ProbeOutcome};
-use crate::api::{ContainerId, PodUid};
+use crate::api::{ContainerId, PodName, PodUid};
 use crate::msg::{EventType, FromProber, NodeView, PodEvent, PodView, ProbeKind, ProbeVerdict};
 
 /// Longest explanation that an event carries.
@@ -52,12 +52,42 @@ pub struct Book {
     next_probe: u64,
     /// Due times; one that a probe does not have any more is passed over.
     heap: BinaryHeap<Reverse<(Moment, u64)>>,
+    forgotten: u64,
 }
 
 impl Book {
     /// The book of an agent that began at this time.
     pub fn new(began: Now) -> Self {
-        Self { began, pods: BTreeMap::new(), probes: BTreeMap::new(), next_probe: 0, heap: BinaryHeap::new() }
+        Self {
+            began,
+            pods: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            next_probe: 0,
+            heap: BinaryHeap::new(),
+            forgotten: 0,
+        }
+    }
+
+    /// How many pods were forgotten so far.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// Whether a pod has probes.
+    pub fn has_pod(&self, uid: &str) -> bool {
+        self.pods.contains_key(uid)
+    }
+
+    /// The names of the pods that have probes.
+    pub fn pods(&self) -> impl Iterator<Item = &PodName> {
+        self.pods.values().map(|pod| &pod.view.name)
+    }
+
+    /// Pod, its uid, container and kind of the probe that an attempt was of.
+    pub fn whose(&self, job: &Job) -> Option<(&PodName, &PodUid, &str, ProbeKind)> {
+        let place = self.probes.get(&job.probe)?;
+        let pod = self.pods.get(&place.uid)?;
+        Some((&pod.view.name, &place.uid, &place.container, place.kind))
     }
 
     /// How many probes there are.
@@ -127,7 +157,9 @@ impl Book {
     }
 
     fn forget(&mut self, uid: &PodUid) {
-        for id in self.pods.remove(uid).into_iter().flat_map(|pod| pod.probes) {
+        let pod = self.pods.remove(uid);
+        self.forgotten += u64::from(pod.is_some());
+        for id in pod.into_iter().flat_map(|pod| pod.probes) {
             self.probes.remove(&id);
         }
         if self.probes.is_empty() {

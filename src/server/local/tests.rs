@@ -18,6 +18,7 @@ fn tools(pods: usize) -> LocalTools {
         view: Arc::new(Snapshot::new(view)),
         client: Client::new("unix:///nonexistent/cri.sock", None, Duration::from_secs(1)).expect("an endpoint"),
         checks: Arc::new([Check::ping(), Check::new("pleg", || Err("silent".to_owned()))]),
+        stats: Arc::new(Stats::new(crate::server::stats::StatsSources::for_tests())),
     }
 }
 
@@ -57,6 +58,7 @@ fn answers() {
         "{\"pod\":{\"pod\":\"web\"}}\n",
         &[r#"{"error":{"kind":"ambiguous","message":"\"web\" may be any of: default/web-000"#],
     );
+    check("{\"top\":{}}\n", &[r#"{"top":{"name":"n1","cpus":0,"memoryCapacity":0,"pods":[]}}"#]);
     check("{\"health\":{}}\n", &[r#"{"health":[{"name":"ping","problem":""},{"name":"pleg","problem":"silent"}]}"#]);
     check(
         "{\"execSync\":{\"pod\":\"web-001\"}}\n",

@@ -2,15 +2,11 @@
 //!
 //! Shared by the threads of the server; the lock is held for an addition. Labels are of a bounded number: what nobody registered is `other`.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::http::Method;
-
-/// Upper bounds of the durations' buckets, in seconds: Prometheus' default ones.
-pub const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+use crate::util::metrics::kubelet;
 
 /// First segments of paths that are told apart; of `metrics` and what is below it each is one.
 const PATHS: &[&str] = &[
@@ -67,6 +63,12 @@ impl Labels {
         Self { method, path: path.unwrap_or("other"), server_type }
     }
 
+    /// As metrics have them.
+    fn values(&self) -> [&'static str; 4] {
+        let long = if self.is_long_running() { "true" } else { "false" };
+        [long, self.method, self.path, self.server_type]
+    }
+
     /// Whether such requests last as long as the client likes, as upstream has it.
     pub fn is_long_running(&self) -> bool {
         // Upstream looks for "portforward", which no path is.
@@ -74,25 +76,9 @@ impl Labels {
     }
 }
 
-/// Requests of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Requests {
-    /// All that came.
-    pub total: u64,
-    /// Those under way.
-    pub in_flight: u64,
-    /// Those that ended.
-    pub ended: u64,
-    /// How long these took together, in seconds.
-    pub seconds: f64,
-    /// How many of them took no longer than each of [`BUCKETS`].
-    pub within: [u64; BUCKETS.len()],
-}
-
 /// All that is counted.
 #[derive(Debug, Default)]
 pub struct Counts {
-    requests: Mutex<BTreeMap<Labels, Requests>>,
     /// Connections that were taken.
     pub connections: AtomicU64,
     /// Connections that were closed to make room, requests that found none included.
@@ -105,47 +91,26 @@ pub struct Counts {
 
 /// A request under way; counted as ended on drop.
 #[derive(Debug)]
-pub struct Running<'a> {
-    counts: &'a Counts,
+pub struct Running {
     labels: Labels,
     since: Instant,
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.counts.end(self.labels, self.since.elapsed());
+        let values = self.labels.values();
+        kubelet::HTTP_INFLIGHT.add(&values, -1.0);
+        kubelet::HTTP_DURATION.observe(&values, self.since.elapsed());
     }
 }
 
 impl Counts {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Labels, Requests>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A request begins.
-    pub fn begin(&self, labels: Labels) -> Running<'_> {
-        let mut all = self.lock();
-        let requests = all.entry(labels).or_default();
-        requests.total += 1;
-        requests.in_flight += 1;
-        Running { counts: self, labels, since: Instant::now() }
-    }
-
-    fn end(&self, labels: Labels, took: Duration) {
-        let mut all = self.lock();
-        let requests = all.entry(labels).or_default();
-        requests.in_flight = requests.in_flight.saturating_sub(1);
-        requests.ended += 1;
-        let seconds = took.as_secs_f64();
-        requests.seconds += seconds;
-        for (within, bound) in requests.within.iter_mut().zip(BUCKETS) {
-            *within += u64::from(seconds <= bound);
-        }
-    }
-
-    /// All kinds of requests that came.
-    pub fn requests(&self) -> Vec<(Labels, Requests)> {
-        self.lock().iter().map(|(labels, requests)| (*labels, *requests)).collect()
+    pub fn begin(&self, labels: Labels) -> Running {
+        let values = labels.values();
+        kubelet::HTTP_REQUESTS.inc(&values);
+        kubelet::HTTP_INFLIGHT.add(&values, 1.0);
+        Running { labels, since: Instant::now() }
     }
 
     /// One more.
@@ -179,13 +144,16 @@ mod tests {
     #[test]
     fn requests_are_counted_when_they_begin_and_when_they_end() {
         let counts = Counts::default();
-        let labels = Labels::of(Method::Get, "/pods", true);
+        // No other test asks for this.
+        let labels = Labels { method: "GET", path: "a test", server_type: "readonly" };
+        let values = labels.values();
+        let count = || {
+            let under_way = kubelet::HTTP_INFLIGHT.get(&values);
+            (kubelet::HTTP_REQUESTS.get(&values), under_way, kubelet::HTTP_DURATION.count(&values))
+        };
         let running = counts.begin(labels);
-        assert_eq!(counts.requests(), [(labels, Requests { total: 1, in_flight: 1, ..Requests::default() })]);
+        assert_eq!(count(), (1, Some(1.0), 0));
         drop(running);
-        counts.end(labels, Duration::from_millis(300));
-        let (_, requests) = counts.requests()[0];
-        assert_eq!((requests.total, requests.in_flight, requests.ended), (1, 0, 2));
-        assert_eq!((requests.within[4], requests.within[6], requests.within[10]), (1, 2, 2), "{requests:?}");
+        assert_eq!(count(), (1, Some(0.0), 1));
     }
 }

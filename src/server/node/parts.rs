@@ -11,6 +11,7 @@ use super::super::streams::StreamParts;
 use super::counts::Counts;
 use crate::cri::Client;
 use crate::msg::NodeView;
+use crate::server::stats::Stats;
 use crate::util::cancel::Cancel;
 use crate::util::snapshot::Snapshot;
 
@@ -25,6 +26,8 @@ pub struct NodeParts {
     pub runtime: Client,
     /// The health checks.
     pub checks: Checks,
+    /// Numbers about the node and its pods.
+    pub stats: Arc<Stats>,
     /// `--root-dir`, absolute.
     pub root_dir: PathBuf,
     /// The configuration in force, as JSON.
@@ -47,6 +50,7 @@ impl NodeParts {
             view: Arc::new(Snapshot::new(NodeView { node: "n1".to_owned(), is_listed: true, ..NodeView::default() })),
             runtime: runtime.expect("an address"),
             checks: Arc::new([super::super::health::Check::ping()]),
+            stats: Arc::new(Stats::new(crate::server::stats::StatsSources::for_tests())),
             root_dir: PathBuf::from("/nonexistent"),
             configuration: "{}".to_owned(),
             counts: Arc::default(),

@@ -3,7 +3,7 @@
 //! Pure data. A new endpoint is a line here and a function in `endpoints/`. The first line whose path and method fit counts.
 
 use super::endpoint::{Endpoint, Group, Handle, Lasts};
-use super::endpoints::{checkpoint, container_logs, debug, health, node_logs, pods, sessions, zpages};
+use super::endpoints::{checkpoint, container_logs, debug, health, node_logs, pods, sessions, stats, zpages};
 use super::http::head::Method;
 use super::http::head::Method::{Get, Head, Post};
 use Group::{Always, DebugFlags, Debugging, Profiling, SystemLogs};
@@ -21,6 +21,12 @@ const fn long(methods: &'static [Method], path: &'static str, group: Group, hand
 pub static ROUTES: &[Endpoint] = &[
     short(&[Get, Head], "/healthz", Always, health::all),
     short(&[Get, Head], "/healthz/{check}", Always, health::one),
+    short(&[Get], "/stats/summary", Always, stats::summary),
+    short(&[], "/metrics", Always, stats::metrics),
+    short(&[], "/metrics/cadvisor", Always, stats::containers),
+    short(&[], "/metrics/resource", Always, stats::resource),
+    short(&[], "/metrics/probes", Always, stats::probes),
+    short(&[], "/metrics/slis", Always, stats::slis),
     short(&[Get], "/pods", Always, pods::wanted),
     short(&[Get], "/runningpods/", Debugging, pods::running),
     short(&[Get, Head], "/configz", Debugging, zpages::configuration),

@@ -5,14 +5,14 @@
 //! server and not kept here. What is left out, and why, is told in the test beside the server's metrics. Rows are in the
 //! order of names.
 
-use super::{Counter, Counters, Gauge, Gauges, Histogram, Histograms, Registered, bounds, table};
+use super::{Countdown, Counter, Counters, Gauge, Gauges, Histogram, Histograms, Registered, bounds, table};
 
 table! {
     ADMISSION_REJECTIONS: Counters("kubelet_admission_rejections_total", "Pods that were refused on this node, by reason.", &["reason"]);
     CLIENT_CERTIFICATE_RENEW_ERRORS: Counter("kubelet_certificate_manager_client_expiration_renew_errors", "Renewals of the client certificate that failed.");
-    CLIENT_CERTIFICATE_TTL: Gauge("kubelet_certificate_manager_client_ttl_seconds", "Seconds that the client certificate was valid for when it was last looked at; negative when it had expired.");
+    CLIENT_CERTIFICATE_TTL: Countdown("kubelet_certificate_manager_client_ttl_seconds", "Seconds until the client certificate expires; negative when it has.");
     SERVER_CERTIFICATE_ROTATION: Histogram("kubelet_certificate_manager_server_rotation_seconds", "Seconds that a serving certificate was in use before its successor.", bounds::CERTIFICATE_LIFE);
-    SERVER_CERTIFICATE_TTL: Gauge("kubelet_certificate_manager_server_ttl_seconds", "Seconds that the serving certificate was valid for when it was last looked at; negative when it had expired.");
+    SERVER_CERTIFICATE_TTL: Countdown("kubelet_certificate_manager_server_ttl_seconds", "Seconds until the serving certificate expires; negative when it has.");
     CGROUP_DURATION: Histograms("kubelet_cgroup_manager_duration_seconds", "Seconds for one operation on the cgroup of a pod.", bounds::USUAL, &["operation_type"]);
     CONTAINER_REQUESTED_RESIZES: Counters("kubelet_container_requested_resizes_total", "Changes of CPU and memory asked of running containers.", &["resource", "requirement", "operation"]);
     CONTAINERS_PER_POD: Histogram("kubelet_containers_per_pod_count", "Containers of each pod that began.", bounds::CONTAINERS);
@@ -67,6 +67,13 @@ table! {
     CLIENT_REQUESTS: Counters("rest_client_requests_total", "Requests to the API server, by the answer's code.", &["code", "host", "method"]);
     STORAGE_OPERATION: Histograms("storage_operation_duration_seconds", "Seconds for one operation on a volume.", bounds::VOLUME, &["migrated", "operation_name", "status", "volume_plugin"]);
 }
+
+/// Health checks, served on /metrics/slis.
+pub static HEALTHCHECKS: Counters = Counters::new(
+    "kubernetes_healthchecks_total",
+    "Runs of the health checks, by result.",
+    &["name", "status", "type"],
+);
 
 /// Attempts of probes, served on /metrics/probes.
 pub mod probes {

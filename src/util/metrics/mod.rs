@@ -12,7 +12,7 @@ pub mod kubelet;
 pub mod own;
 mod text;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -212,6 +212,42 @@ impl Registered for Gauge {
         if let Some(value) = self.get() {
             text.head(self.about.name, self.about.kind, self.about.help);
             text.sample(self.about.name, "", value.into());
+        }
+    }
+}
+
+/// A moment that comes nearer: shown as the seconds that are left until then, negative when it is past. It is not shown
+/// before it was set once.
+#[derive(Debug)]
+pub struct Countdown {
+    about: About,
+    /// Seconds since 1970; 0 for "never set".
+    until: AtomicI64,
+}
+
+impl Countdown {
+    pub(super) const fn new(name: &'static str, help: &'static str) -> Self {
+        Self { about: About { name, help, kind: Kind::Gauge, labels: &[] }, until: AtomicI64::new(0) }
+    }
+
+    /// It comes then, in seconds since 1970.
+    pub fn set(&self, until: i64) {
+        self.until.store(until, Ordering::Relaxed);
+    }
+}
+
+impl Registered for Countdown {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    #[expect(clippy::cast_precision_loss)]
+    fn write(&self, text: &mut Text<'_>) {
+        let until = self.until.load(Ordering::Relaxed);
+        if until != 0 {
+            text.head(self.about.name, self.about.kind, self.about.help);
+            let left = until.saturating_sub(super::clock::wall() / 1_000_000_000);
+            text.sample(self.about.name, "", (left as f64).into());
         }
     }
 }

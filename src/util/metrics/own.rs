@@ -6,7 +6,7 @@
 use super::{Counter, Counters, Gauge, Gauges, Registered, table};
 
 table! {
-    CONNECTIONS_REFUSED: Counters("ferrolet_connections_refused_total", "Connections that a server turned away because it had as many as it may.", &["server"]);
+    CONNECTION_LIMIT_MET: Counters("ferrolet_connection_limit_met_total", "Times that a server had as many connections as it may, so that the next ones waited.", &["server"]);
     EVENTS_DROPPED: Counter("ferrolet_events_dropped_total", "Events that were not told to the API server because too many waited.");
     LIMITER_WAITS: Counters("ferrolet_limiter_waits_total", "Times that something waited for its turn at a rate limit.", &["limiter"]);
     SERIES_REFUSED: Counter("ferrolet_metric_series_refused_total", "Observations that were not counted because a metric had too many series.");

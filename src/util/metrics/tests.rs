@@ -60,6 +60,20 @@ fn a_histogram_counts_upwards() {
 }
 
 #[test]
+fn a_countdown_counts_down() {
+    let countdown = Countdown::new("i_seconds", "How long.");
+    check(&countdown, expect![""]);
+    countdown.set(1);
+    let mut out = Vec::new();
+    let mut text = Text::new(&mut out);
+    countdown.write(&mut text);
+    text.finish().expect("memory takes everything");
+    let text = String::from_utf8(out).expect("UTF-8");
+    let left: f64 = text.lines().last().and_then(|line| line.split_once(' ')?.1.parse().ok()).expect("a number");
+    assert!(left < -1_700_000_000.0, "1970 is long past: {text}");
+}
+
+#[test]
 fn labels_make_series_in_order() {
     let counters = Counters::new("d_total", "How many.", &["kind", "why"]);
     check(&counters, expect![""]);

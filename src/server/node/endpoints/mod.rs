@@ -10,4 +10,5 @@ pub(super) mod health;
 pub(super) mod node_logs;
 pub(super) mod pods;
 pub(super) mod sessions;
+pub(super) mod stats;
 pub(super) mod zpages;
