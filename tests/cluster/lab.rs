@@ -4,9 +4,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::{Agent, Cluster, Containerd, Node, cluster::condition, wait};
+use crate::harness::cluster::{condition, own_address};
+use crate::harness::{Agent, Cluster, Containerd, Node, config::free_port, wait};
 
 /// How long a test waits for what a busy machine does in a few seconds.
 pub(super) const SOON: Duration = Duration::from_secs(60);
@@ -32,6 +33,30 @@ impl<'cluster> Ground<'cluster> {
         let ground = Ground::new(cluster);
         cluster.namespace(&ground.name);
         ground
+    }
+
+    /// A node that serves, with a namespace: the API server finds it at its address and trusts its certificate.
+    pub(super) fn serving(cluster: &'cluster Cluster, containerd: Containerd) -> Ground<'cluster> {
+        let name = cluster.node_name();
+        let kubeconfig = cluster.kubeconfig_at(&name, own_address());
+        cluster.namespace(&name);
+        Ground { cluster, node: Node::start(containerd), name, kubeconfig }
+    }
+
+    /// Starts the agent of such a node and waits until it is ready.
+    #[track_caller]
+    pub(super) fn serve(&self, change: impl FnOnce(&mut Value)) -> Agent<'_> {
+        let pki = self.cluster.path("pki");
+        let agent = self.join(&[], |config| {
+            config["enableServer"] = true.into();
+            config["port"] = free_port().into();
+            config["tlsCertFile"] = json!(pki.join(format!("{}.crt", self.name)));
+            config["tlsPrivateKeyFile"] = json!(pki.join(format!("{}.key", self.name)));
+            config["authentication"] = json!({ "x509": { "clientCAFile": pki.join("ca.crt") } });
+            change(config);
+        });
+        self.wait_ready();
+        agent
     }
 
     /// Starts the agent as it is and waits until its node is ready.

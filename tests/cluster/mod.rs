@@ -13,5 +13,6 @@ mod lab;
 mod node;
 mod pods;
 mod serving;
+mod streams;
 mod upstream;
 mod volumes;

@@ -7,6 +7,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
+    net::{IpAddr, UdpSocket},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -89,6 +90,12 @@ impl Cluster {
     /// The kubeconfig of the node of that name.
     pub(crate) fn kubeconfig(&self, node: &str) -> PathBuf {
         run(self.script("node").arg(node));
+        self.path(&format!("{node}.kubeconfig"))
+    }
+
+    /// The same with a certificate for this address as well, which the API server asks it at.
+    pub(crate) fn kubeconfig_at(&self, node: &str, address: IpAddr) -> PathBuf {
+        run(self.script("node").args([node, &address.to_string()]));
         self.path(&format!("{node}.kubeconfig"))
     }
 
@@ -215,4 +222,12 @@ fn require() {
         }
     }
     assert!(missing.is_empty(), "this test needs a control plane, and there is missing:\n  {}", missing.join("\n  "));
+}
+
+/// The address of this machine that the API server finds its nodes at: that of the way out.
+pub(crate) fn own_address() -> IpAddr {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    // Nothing is sent to it.
+    socket.connect("198.51.100.1:9").expect("a way out");
+    socket.local_addr().expect("an address").ip()
 }
