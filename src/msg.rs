@@ -504,6 +504,8 @@ pub struct NodeView {
     pub silent_sources: Vec<&'static str>,
     /// Why the runtime does not answer; empty when it does.
     pub runtime_down: String,
+    /// Whether the machine shuts down.
+    pub is_shutting_down: bool,
 }
 
 /// What PLEG sends.

@@ -37,6 +37,7 @@ enum Event {
     Refresh(Refresh),
     Leftovers(Vec<PodUid>),
     Marks(NodeMarks),
+    Shutdown(bool),
     Ping(Ping),
     Deadline,
     Stop,
@@ -63,6 +64,8 @@ pub struct Inbox {
     pub leftovers: Receiver<Vec<PodUid>>,
     /// The Node object's labels and taints.
     pub marks: Receiver<NodeMarks>,
+    /// The machine begins to shut down (true), or goes on after all.
+    pub shutdowns: Receiver<bool>,
     /// Health checks.
     pub pings: Receiver<Ping>,
     /// A message or a disconnect ends the loop.
@@ -77,6 +80,8 @@ pub struct Outbox {
     store: Box<dyn FnMut(ToStore) + Send>,
     /// Takes an event without ever waiting for the API server.
     events: Box<dyn FnMut(ToldEvent) + Send>,
+    /// Lets the machine's shutdown go on.
+    shutdown_done: Box<dyn FnMut() + Send>,
     /// Rung when the view has changed, for threads that follow it. A bell that rings already is not rung again.
     bells: Vec<Sender<()>>,
 }
@@ -95,6 +100,7 @@ impl Outbox {
             pleg: Lane::new(pleg),
             store: Box::new(store),
             events: Box::new(drop),
+            shutdown_done: Box::new(|| {}),
             bells: Vec::new(),
         }
     }
@@ -103,6 +109,12 @@ impl Outbox {
     #[must_use]
     pub fn with_events(self, events: impl FnMut(ToldEvent) + Send + 'static) -> Self {
         Self { events: Box::new(events), ..self }
+    }
+
+    /// Joins whoever holds the machine's shutdown up until the pods have ended. Must not wait.
+    #[must_use]
+    pub fn with_shutdown_done(self, done: impl FnMut() + Send + 'static) -> Self {
+        Self { shutdown_done: Box::new(done), ..self }
     }
 
     /// Joins a bell, a channel with room for one, that rings whenever the view has changed.
@@ -221,6 +233,10 @@ impl SyncLoop {
                     Ok(marks) => return Event::Marks(marks),
                     Err(_) => inbox.marks = never(),
                 },
+                recv(inbox.shutdowns) -> got => match got {
+                    Ok(begins) => return Event::Shutdown(begins),
+                    Err(_) => inbox.shutdowns = never(),
+                },
                 recv(inbox.pings) -> got => match got {
                     Ok(ping) => return Event::Ping(ping),
                     Err(_) => inbox.pings = never(),
@@ -261,6 +277,7 @@ impl SyncLoop {
             Event::Refresh(refresh) => Input::Refresh(refresh),
             Event::Leftovers(uids) => Input::Leftovers(uids),
             Event::Marks(marks) => Input::Marks(marks),
+            Event::Shutdown(begins) => Input::Shutdown(begins),
             Event::Deadline => Input::Timer,
             Event::Ping(Ping(reply)) => {
                 // Whoever asked may have given up waiting.
@@ -277,6 +294,7 @@ impl SyncLoop {
                 Effect::Unrecord(uid) => (self.outbox.store)(ToStore::Remove(uid)),
                 Effect::Tell(told) => (self.outbox.events)(told),
                 Effect::Count(tally) => tally_up(&tally),
+                Effect::ShutdownDone => (self.outbox.shutdown_done)(),
             }
         }
     }
@@ -335,6 +353,7 @@ impl Event {
             Self::Refresh(_) => "change of what volumes show",
             Self::Leftovers(_) => "list of leftovers",
             Self::Marks(_) => "change of the node's marks",
+            Self::Shutdown(_) => "word of the machine's shutdown",
             Self::Ping(_) => "ping",
             Self::Deadline => "deadline",
             Self::Stop => "stop",

@@ -70,15 +70,22 @@ fn config_prints_what_is_in_effect() {
 }
 
 #[test]
-fn what_cannot_be_done_yet_is_refused_in_plain_words() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("kubelet.yaml");
-    let config = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncgroupDriver: systemd\n";
-    std::fs::write(&file, config).unwrap();
-    let words = "cgroupDriver is `systemd`: the systemd cgroup driver is not supported yet, set cgroupfs here and in";
-    check(&["config", "--config", file.to_str().unwrap()], 1, "", words);
-    check(&["--config", file.to_str().unwrap()], 1, "", words);
-    check(&["--cgroup-driver=systemd", "--no-such"], 1, "", "the systemd cgroup driver is not supported yet");
+fn a_check_says_what_to_do_and_fails_where_the_machine_cannot_be_a_node() {
+    let none = "--container-runtime-endpoint=unix:///nowhere/runtime.sock";
+    let output = run(&["check", "-o", "json", "--root-dir=/nowhere/kubelet", "--healthz-port=0", none]);
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("json");
+    let checks = value["checks"].as_array().expect("a list");
+    let of =
+        |name: &str| checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("no {name}: {value}"));
+    assert_eq!(of("runtime")["verdict"], "fail");
+    assert!(of("runtime")["advice"].as_str().unwrap().contains("install and start a container runtime"), "{value}");
+    assert_eq!((output.status.code(), &value["verdict"]), (Some(1), &"fail".into()));
+    for name in ["rights", "cgroup", "swap", "clock", "disk.root-dir", "sysctl.vm.overcommit_memory", "cis.4.2.13 pids"]
+    {
+        of(name);
+    }
+    check(&["check", "--max-pods=x"], 1, "fail  config  --max-pods is `x`", "");
+    check(&["check", "-o", "yaml"], 2, "", "-o takes json");
 }
 
 /// /dev/full refuses every write; a closed pipe brings EPIPE.

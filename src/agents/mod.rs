@@ -17,6 +17,7 @@ pub mod objects;
 pub mod pleg;
 pub mod pod_worker;
 pub mod prober;
+pub mod shutdown;
 pub mod source;
 pub mod status;
 pub mod store;

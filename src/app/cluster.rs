@@ -4,6 +4,7 @@
 //! joins the threads with the rest of the house, and ends them in order.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -52,6 +53,8 @@ pub(super) struct NodeParts<'a> {
     pub(super) marks: Sender<NodeMarks>,
     /// What the sync loop publishes.
     pub(super) view: Arc<Snapshot<NodeView>>,
+    /// Whether the machine shuts down.
+    pub(super) shutting_down: Arc<AtomicBool>,
 }
 
 /// What has to be there before the sync loop: it leaves its events here, and rings when its view has changed.
@@ -98,8 +101,8 @@ pub(super) struct Cluster {
     _serving: Option<CertsHandle>,
     _status: StatusHandle,
     _lease: LeaseHandle,
-    _node: NodeStatusHandle,
-    _events: EventsHandle,
+    node: NodeStatusHandle,
+    events: EventsHandle,
 }
 
 /// Breaks the connections when it goes.
@@ -118,7 +121,19 @@ impl Cluster {
     /// The kernel has no thread left.
     pub(super) fn start(link: Link, parts: NodeParts<'_>) -> anyhow::Result<Self> {
         let Link { joined: Joined { client, certs, cert_dir }, events, bell, rung } = link;
-        let NodeParts { config, flags, machine, resources, node_name, runtime, relisted, sources, marks, view } = parts;
+        let NodeParts {
+            config,
+            flags,
+            machine,
+            resources,
+            node_name,
+            runtime,
+            relisted,
+            sources,
+            marks,
+            view,
+            shutting_down,
+        } = parts;
         let certs = certs.map(CertsHandle::start).transpose().context("start the care for certificates")?;
         let settings = node_settings(config, flags, machine, resources, node_name);
         // Disconnected, here and below: the agent ends.
@@ -174,7 +189,7 @@ impl Cluster {
             None
         };
         let bells = [registered, bell].into_iter().chain(serving.iter().map(CertsHandle::bell)).collect();
-        let parts = NodeStatusParts { api: client.clone(), runtime, relisted, object, bells, news };
+        let parts = NodeStatusParts { api: client.clone(), runtime, relisted, object, bells, shutting_down, news };
         let node = NodeStatusHandle::start(node, parts).context("start the node's status")?;
 
         let send = move |update| drop(sources.send(update));
@@ -186,9 +201,23 @@ impl Cluster {
             _serving: serving,
             _status: status,
             _lease: lease,
-            _node: node,
-            _events: events,
+            node,
+            events,
         })
+    }
+}
+
+impl Cluster {
+    /// Tells of the machine's shutdown: as an event, and by the node's condition at once.
+    pub(super) fn on_shutdown(&self, node_name: &str) -> impl Fn(bool) + Send + use<> {
+        let (events, hurry, name) = (self.events.sender(), self.node.hurry(), node_name.to_owned());
+        move |begins| {
+            let what = if begins { "event" } else { "cancellation" };
+            let message = format!("Shutdown manager detected shutdown {what}");
+            tell(&events, &name, NodeNews { event_type: EventType::Normal, reason: "NodeShutdown", message });
+            // Full: it is rung already.
+            let _rung = hurry.try_send(());
+        }
     }
 }
 

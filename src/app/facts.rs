@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::agents::log_rotation::LogRotationSettings;
 use crate::agents::pod_worker::{AdmissionHook, HookFailure, IdRanges};
+use crate::agents::shutdown::ShutdownConfig;
 use crate::api::v1::Taint;
 use crate::api::{Quantity, quantity};
 use crate::config::features::is_enabled;
@@ -17,10 +18,12 @@ use crate::core::log_rotation::RotationPolicy;
 use crate::core::node_object::addresses::{self, HostNetwork};
 use crate::core::node_object::go_architecture;
 use crate::core::qos::{self, CgroupFacts, ResourceList};
+use crate::core::shutdown;
 use crate::core::spec::admission::SysctlAllowlist;
 use crate::core::spec::{HandlerFeatures, NodeFacts, SwapBehavior};
 use crate::cri::Client;
-use crate::host::cgroup::{CgroupTree, CgroupVersion};
+use crate::host::bus::{self, logind};
+use crate::host::cgroup::{CgroupDriver, CgroupTree, CgroupVersion};
 use crate::host::error::explain;
 use crate::host::facts::MachineFacts;
 use crate::host::network;
@@ -81,6 +84,10 @@ pub(super) struct RuntimeFacts {
     pub(super) handlers: BTreeMap<String, HandlerFeatures>,
     /// Whether it keeps to `supplementalGroupsPolicy`.
     pub(super) supplemental_groups_policy: bool,
+    /// Who makes cgroups there; `None` where it did not tell.
+    pub(super) cgroup_driver: Option<CgroupDriver>,
+    /// Whether it answered at all.
+    pub(super) answered: bool,
 }
 
 impl RuntimeFacts {
@@ -105,21 +112,81 @@ impl RuntimeFacts {
             });
             log::info!("the container runtime is {} {}", version.name, version.version);
             let supplemental_groups_policy = status.supplemental_groups_policy;
-            Ok(Self { name: version.name, handlers: handlers.collect(), supplemental_groups_policy })
+            let cgroup_driver = asker.runtime_config(&cancel)?.map(driver_of);
+            let handlers = handlers.collect();
+            Ok(Self { name: version.name, handlers, supplemental_groups_policy, cgroup_driver, answered: true })
         };
         let found = asked();
         drop(done);
         drop(watch);
         found.unwrap_or_else(|error| {
             log::warn!("the container runtime does not tell of itself yet: {error}");
-            Self { name: "containerd".to_owned(), handlers: BTreeMap::new(), supplemental_groups_policy: false }
+            Self {
+                name: "containerd".to_owned(),
+                handlers: BTreeMap::new(),
+                supplemental_groups_policy: false,
+                cgroup_driver: None,
+                answered: false,
+            }
         })
     }
+}
+
+/// In which groups pods end when the machine shuts down.
+pub(crate) fn shutdown_periods(config: &KubeletConfiguration) -> Vec<shutdown::Period> {
+    if !is_enabled(&config.feature_gates, "GracefulNodeShutdown") {
+        return Vec::new();
+    }
+    let steps = config.shutdown_grace_period_by_pod_priority.iter();
+    let steps: Vec<(i32, i64)> = match is_enabled(&config.feature_gates, "GracefulNodeShutdownBasedOnPodPriority") {
+        true => steps.map(|step| (step.priority, step.shutdown_grace_period_seconds)).collect(),
+        false => Vec::new(),
+    };
+    let (whole, critical) = (config.shutdown_grace_period, config.shutdown_grace_period_critical_pods);
+    shutdown::periods(whole.to_std(), critical.to_std(), &steps)
+}
+
+/// How the machine's shutdown is heard of; `None` where nothing is set, or the machine has no systemd.
+pub(super) fn shutdown(periods: &[shutdown::Period]) -> Option<ShutdownConfig> {
+    if periods.is_empty() {
+        return None;
+    }
+    let bus = bus::system_bus();
+    // The bus may come later than the agent; what systemd makes of this folder is there before anything else.
+    if !bus.exists() && !Path::new("/run/systemd/system").is_dir() {
+        log::warn!(
+            "shutdownGracePeriod is not in force: this machine has no systemd, which would tell of its shutdown"
+        );
+        return None;
+    }
+    let drop_ins = logind::DROP_INS.into();
+    Some(ShutdownConfig { bus, drop_ins, whole: shutdown::whole(periods) })
 }
 
 /// The verbosities of single files, as the log takes them.
 pub(crate) fn vmodule(logging: &crate::config::nested::Logging) -> Vec<(String, u32)> {
     logging.vmodule.iter().map(|item| (item.file_pattern.clone(), item.verbosity)).collect()
+}
+
+/// A driver in the words of the host.
+pub(crate) fn driver_of(told: crate::api::runtime_info::CgroupDriver) -> CgroupDriver {
+    match told {
+        crate::api::runtime_info::CgroupDriver::Systemd => CgroupDriver::Systemd,
+        crate::api::runtime_info::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+    }
+}
+
+/// Who makes cgroups: the runtime's word counts where it gives one, as with the kubelet; else what is set.
+pub(super) fn cgroup_driver(config: &KubeletConfiguration, runtime: &RuntimeFacts) -> CgroupDriver {
+    let set = if config.cgroup_driver == "systemd" { CgroupDriver::Systemd } else { CgroupDriver::Cgroupfs };
+    let told = runtime.cgroup_driver.filter(|_| is_enabled(&config.feature_gates, "KubeletCgroupDriverFromCRI"));
+    match told {
+        Some(told) if told != set => {
+            log::warn!("cgroupDriver is {set}, and the container runtime uses {told}: {told} it is");
+            told
+        }
+        Some(_) | None => set,
+    }
 }
 
 /// Everything that specs are made from.
@@ -153,7 +220,10 @@ pub(super) fn node_facts(
         hugepage_sizes: machine.hugepage_sizes.clone(),
         cgroup: CgroupFacts {
             version,
-            driver: qos::CgroupDriver::Cgroupfs,
+            driver: match cgroups.as_ref().map(CgroupTree::driver) {
+                Some(CgroupDriver::Systemd) => qos::CgroupDriver::Systemd,
+                Some(CgroupDriver::Cgroupfs) | None => qos::CgroupDriver::Cgroupfs,
+            },
             root: config.cgroup_root.clone(),
             per_qos: config.cgroups_per_qos,
             cpu_cfs_quota: config.cpu_cfs_quota,

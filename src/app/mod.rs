@@ -4,6 +4,7 @@
 //! are never stopped by the agent's end: the next start finds them again.
 
 mod cluster;
+mod driver;
 pub(crate) mod facts;
 mod join;
 mod node_server;
@@ -13,6 +14,7 @@ mod service;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -24,6 +26,7 @@ use crate::agents::log_rotation::LogRotationHandle;
 use crate::agents::pleg::{PlegHandle, PlegSettings};
 use crate::agents::pod_worker::{Patience, Tools, WorkerPool, WorkerPoolSettings};
 use crate::agents::prober::{Ports, ProberHandle};
+use crate::agents::shutdown::{DoneBell, ShutdownHandle};
 use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
 use crate::agents::source::http::{HttpSourceConfig, HttpSourceHandle};
 use crate::agents::store::StoreHandle;
@@ -86,7 +89,6 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
             machine.swap_devices.join(", ")
         );
     }
-    let cgroups = cgroup_tree(&config)?;
     let root_dir = std::path::absolute(&flags.root_dir).context("find the absolute form of --root-dir")?;
     let dirs = PodDirs::new(&root_dir, &config.pod_logs_dir);
     dirs.ensure_roots().context("make the folders of the agent")?;
@@ -98,6 +100,9 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     let client =
         Client::new(&config.container_runtime_endpoint, image_endpoint, config.runtime_request_timeout.to_std())
             .context("containerRuntimeEndpoint")?;
+    let runtime = facts::RuntimeFacts::ask(&client);
+    let driver = facts::cgroup_driver(&config, &runtime);
+    let cgroups = cgroup_tree(&config, driver)?;
 
     let (store, remembered) = Store::open(&root_dir.join("ferrolet"));
     for aside in &remembered.set_aside {
@@ -126,11 +131,11 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         );
     }
 
-    let runtime = facts::RuntimeFacts::ask(&client);
     let resources = facts::resources(&config, &flags, &machine, &root_dir);
     let allocatable = resources.allocatable.clone();
     let node_facts =
         facts::node_facts(&config, &machine, &allocatable, &node_name, &node_ips, &root_dir, &cgroups, &runtime);
+    let periods = facts::shutdown_periods(&config);
     let node = Node::new(
         Settings {
             node: node_name.clone(),
@@ -150,6 +155,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
             admission: facts::admission(&config, &flags, &machine, &runtime, &node_name, &allocatable)?,
             resize_pod_level: features::is_enabled(&config.feature_gates, "InPlacePodLevelResourcesVerticalScaling"),
             admission_hook: own.admission_hook.is_some(),
+            shutdown: periods.clone(),
         },
         remembered.records,
     );
@@ -166,6 +172,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     let (refresh_sender, refresh_inbox) = bounded(16);
     let (leftover_sender, leftover_inbox) = bounded(1);
     let (marks_sender, marks_inbox) = bounded(1);
+    let (shutdown_sender, shutdown_inbox) = bounded(4);
     let (ping_sender, ping_inbox) = bounded::<Ping>(16);
     let (stop_sender, stop) = bounded(1);
 
@@ -180,6 +187,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         refreshes: refresh_inbox,
         leftovers: leftover_inbox,
         marks: marks_inbox,
+        shutdowns: shutdown_inbox,
         pings: ping_inbox,
         stop,
     };
@@ -191,6 +199,11 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         }
     };
     let outbox = Outbox::new(works_sender, pleg_commands, to_store).with_bell(probe_bell);
+    let shutdown_done = DoneBell::new().context("make the bell of the machine's shutdown")?;
+    let outbox = outbox.with_shutdown_done({
+        let bell = shutdown_done.clone();
+        move || bell.ring()
+    });
     let outbox = match &link {
         Some(link) => link.join(outbox),
         None => outbox,
@@ -285,6 +298,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     };
 
     let reviewer = node_server::reviewer(link.as_ref().map(cluster::Link::client));
+    let shutting_down = Arc::new(AtomicBool::new(false));
     let in_cluster = match link {
         Some(link) => {
             let parts = cluster::NodeParts {
@@ -298,10 +312,28 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
                 sources: source_sender.clone(),
                 marks: marks_sender,
                 view: Arc::clone(&view),
+                shutting_down: Arc::clone(&shutting_down),
             };
             Some(cluster::Cluster::start(link, parts)?)
         }
         None => None,
+    };
+
+    let second_thoughts =
+        driver::watch(&config, &runtime, driver, client.clone()).context("start the watch for the cgroup driver")?;
+    let shutdown = match facts::shutdown(&periods) {
+        None => None,
+        Some(settings) => {
+            let in_cluster = in_cluster.as_ref().map(|cluster| cluster.on_shutdown(&node_name));
+            let told = Box::new(move |begins| {
+                shutting_down.store(begins, Ordering::Release);
+                if let Some(tell) = &in_cluster {
+                    tell(begins);
+                }
+            });
+            let handle = ShutdownHandle::start(settings, &shutdown_done, shutdown_sender, told);
+            Some(handle.context("start the watch for the machine's shutdown")?)
+        }
     };
 
     // A full channel means that the loop turns no more: the answer will not come.
@@ -352,6 +384,8 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
 
     // Sources first, the loop next, then what serves it; the store last, so that it holds the newest.
     drop(server);
+    drop(shutdown);
+    drop(second_thoughts);
     drop(tools_server);
     drop(health);
     drop(file_source);
@@ -385,8 +419,10 @@ fn longest_backoff(config: &crate::config::KubeletConfiguration) -> Duration {
     period.map_or(Duration::from_secs(300), crate::config::GoDuration::to_std)
 }
 
-fn cgroup_tree(config: &crate::config::KubeletConfiguration) -> anyhow::Result<Option<CgroupTree>> {
-    let driver = if config.cgroup_driver == "systemd" { CgroupDriver::Systemd } else { CgroupDriver::Cgroupfs };
+fn cgroup_tree(
+    config: &crate::config::KubeletConfiguration,
+    driver: CgroupDriver,
+) -> anyhow::Result<Option<CgroupTree>> {
     let tree = CgroupTree::open(Path::new(MOUNT_TABLE), Path::new(CGROUP_MOUNT), &config.cgroup_root, driver)
         .context("find the cgroup hierarchy")?;
     if tree.version() == CgroupVersion::V1 {

@@ -170,6 +170,9 @@ fn status(view: &NodeView) -> String {
     } else if !view.is_listed {
         text.push_str("; waiting for the container runtime");
     }
+    if view.is_shutting_down {
+        text.push_str("; the machine shuts down");
+    }
     if !view.silent_sources.is_empty() {
         text.push_str("; waiting for pods from: ");
         text.push_str(&view.silent_sources.join(", "));

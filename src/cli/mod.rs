@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 mod agent;
+mod check;
 mod client;
 mod config;
 mod describe;
@@ -79,6 +80,12 @@ pub const TOOLS: &[Tool] = &[
         arguments: "[agent flags]",
         about: "Check the configuration and print what is in effect, as YAML.",
         run: config::run,
+    },
+    Tool {
+        name: "check",
+        arguments: "[-o json] [agent flags]",
+        about: "Look whether this machine can be a node, and say what to do where it cannot.",
+        run: check::run,
     },
     Tool {
         name: "version",

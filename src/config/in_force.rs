@@ -19,8 +19,7 @@ pub const NOT_IN_FORCE: &[&str] = &[
     "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap",
     "showHiddenMetricsForVersion", "systemReservedCgroup",
     "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "kernelMemcgNotification",
-    "shutdownGracePeriod", "shutdownGracePeriodCriticalPods",
-    "shutdownGracePeriodByPodPriority", "reservedMemory",
+    "reservedMemory",
     "memoryThrottlingFactor", "memoryReservationPolicy", "tracing",
     "localStorageCapacityIsolation", "logging.options",
 ];
@@ -44,6 +43,7 @@ pub const IN_FORCE: &[&str] = &[
     "enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsCurvePreferences",
     "tlsMinVersion", "authentication", "authorization", "enableDebuggingHandlers", "enableSystemLogHandler", "enableProfilingHandler",
     "enableDebugFlagsHandler", "enableSystemLogQuery", "streamingConnectionIdleTimeout",
+    "shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
 ];
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written
@@ -59,6 +59,9 @@ pub const GATES_IN_FORCE: &[&str] = &[
     "ContainerCheckpoint",
     "CustomCPUCFSQuotaPeriod",
     "ExtendWebSocketsToKubelet",
+    "GracefulNodeShutdown",
+    "GracefulNodeShutdownBasedOnPodPriority",
+    "KubeletCgroupDriverFromCRI",
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     "KubeletCrashLoopBackOffMax",
@@ -97,17 +100,6 @@ pub fn warning(config: &Map<String, Value>, defaults: &Map<String, Value>, flags
     let gates = gates.filter(idle).map(|(name, _)| format!("featureGates.{name}"));
     let all: Vec<String> = fields.chain(gates).chain(flags).collect();
     (!all.is_empty()).then(|| format!("accepted but not yet in force in this version: {}", all.join(", ")))
-}
-
-/// What is set and cannot be done yet, so that running without it would do harm.
-pub fn refusals(config: &super::KubeletConfiguration) -> Vec<super::Problem> {
-    let mut problems = Vec::new();
-    if config.cgroup_driver == "systemd" {
-        let want = "the systemd cgroup driver is not supported yet, set cgroupfs here and in the container runtime \
-                    (containerd: SystemdCgroup = false)";
-        problems.push(super::Problem::new("cgroupDriver", "`systemd`", want));
-    }
-    problems
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub fn load_command_line(line: CommandLine) -> Result<Loaded, LoadError> {
     let mut config = loader.lay_together(&line);
     let CommandLine { node, node_flags_used, settings, problems, warnings, .. } = line;
     config.seccomp_default |= node.seccomp_default;
-    let checks = validate::validate(&config).into_iter().chain(in_force::refusals(&config));
+    let checks = validate::validate(&config).into_iter();
     let checks: Vec<Problem> = checks.map(|problem| loader.name_source(problem, &settings)).collect();
     let mut all = problems;
     all.append(&mut loader.problems);

@@ -215,7 +215,7 @@ fn every_problem_is_told_at_once_with_its_source() {
             "k.yaml",
             "port: many\nsyncFrequency: 60\nenableServer: \"yes\"\nmaxPods: -4\nlogging: {verbosity: loud, format: xml}\nregisterWithTaints: [{key: a, effect: NoShedule}]\nclusterDomain: 5\nclusterDNS: {}",
         ),
-        ("d/a.conf", "healthzPort: 70000\ncpuManagerPolicyOptions: {full-pcpus-only: true}\ncgroupDriver: systemd"),
+        ("d/a.conf", "healthzPort: 70000\ncpuManagerPolicyOptions: {full-pcpus-only: true}"),
     ]);
     node.check_problems(
         &["--config={}/k.yaml", "--config-dir={}/d", "--oom-score-adj=2000", "--registry-qps=x"],
@@ -232,7 +232,6 @@ fn every_problem_is_told_at_once_with_its_source() {
             "registerWithTaints[0].effect is `NoShedule`: must be one of NoSchedule, PreferNoSchedule, NoExecute, did you mean NoSchedule?",
             "oomScoreAdj is 2000: must be from -1000 to 1000 (from --oom-score-adj)",
             "maxPods is -4: must be 0 or more (from",
-            "cgroupDriver is `systemd`: the systemd cgroup driver is not supported yet",
         ],
     );
 }

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod probe;
 pub mod qos;
 pub mod resize;
+pub mod shutdown;
 pub mod spec;
 pub mod status;
 pub mod validate;

@@ -1,8 +1,12 @@
-//! The pod cgroup tree: `kubepods[/burstable|/besteffort]/pod<uid>`, cgroup v1 and v2, cgroupfs driver.
+//! The pod cgroup tree: `kubepods[/burstable|/besteffort]/pod<uid>` on cgroup v1 and v2, or slices of systemd's
+//! (`kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`) on v2.
 //!
 //! Layer L1, blocking file access, called by pod workers (ensure, update), housekeeping (list, destroy)
 //! and start-up (open). [`CgroupTree`] owns only where the hierarchies are; the kernel owns the rest.
 //! It never touches a cgroup outside the tree under `cgroupRoot`.
+//!
+//! With the systemd driver systemd makes and removes the folders (`bus::units`) and knows the values that it has words for, so that
+//! it does not take them away; all values are written to the files as well.
 //!
 //! cgroups-rs sets and reads the cpu, memory and pids values (`cgroup_values`): its controllers take a
 //! folder and know the file names of both versions. Everything else is small direct file access,
@@ -14,8 +18,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use super::HostError;
+use super::bus::{self, units::Units};
 use super::cgroup_values::{self, CgroupValues};
 use super::mounts::MountTable;
 use crate::api::PodUid;
@@ -51,6 +57,15 @@ pub enum CgroupDriver {
     Cgroupfs,
     /// systemd, over D-Bus.
     Systemd,
+}
+
+impl std::fmt::Display for CgroupDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        })
+    }
 }
 
 /// Quality-of-service level of a pod: where in the tree it goes.
@@ -96,6 +111,8 @@ pub struct CgroupTree {
     hybrid: Option<PathBuf>,
     /// `cgroupRoot` and kubepods, absolute within each hierarchy.
     kubepods: PathBuf,
+    /// Who makes them; `None` for this agent itself.
+    pub(super) units: Option<Arc<Units>>,
 }
 
 impl CgroupTree {
@@ -103,26 +120,47 @@ impl CgroupTree {
     /// folder of [`CGROUP_MOUNT`], `cgroup_root` the setting of that name (`/` or empty for the top).
     ///
     /// # Errors
-    /// The systemd driver (not in this version), a root that leaves the hierarchy, no cgroups at all.
+    /// The systemd driver on cgroup v1, a root that leaves the hierarchy, no cgroups at all.
     pub fn open(
         mount_table: &Path,
         cgroup_mount: &Path,
         cgroup_root: &str,
         driver: CgroupDriver,
     ) -> Result<Self, HostError> {
-        if driver == CgroupDriver::Systemd {
-            return Err(HostError::Unsupported {
-                what: "cgroupDriver systemd".to_owned(),
-                why: "this version makes cgroups itself; set cgroupDriver: cgroupfs here and in the runtime".to_owned(),
-            });
-        }
         let root = relative(cgroup_root).ok_or_else(|| {
             HostError::refused("use as cgroupRoot", cgroup_root, "it must be a path without .. in the cgroup tree")
         })?;
         let table = MountTable::read(mount_table)?;
         let (version, hierarchies, hybrid) = detect(&table, cgroup_mount)?;
-        let kubepods = Path::new("/").join(root).join(KUBEPODS);
-        Ok(Self { version, hierarchies, hybrid, kubepods })
+        if driver == CgroupDriver::Systemd && version == CgroupVersion::V1 {
+            return Err(HostError::Unsupported {
+                what: "cgroupDriver systemd on a machine with cgroup v1".to_owned(),
+                why: "boot with systemd.unified_cgroup_hierarchy=1, or set cgroupDriver: cgroupfs here and in the container \
+                      runtime (containerd: SystemdCgroup = false)"
+                    .to_owned(),
+            });
+        }
+        let units = (driver == CgroupDriver::Systemd).then(|| Arc::new(Units::new(&bus::system_bus())));
+        let mut tree = Self { version, hierarchies, hybrid, kubepods: PathBuf::from("/"), units };
+        for part in root.iter().filter_map(|part| part.to_str()).chain([KUBEPODS]) {
+            tree.kubepods = tree.child(&tree.kubepods, part);
+        }
+        Ok(tree)
+    }
+
+    /// Who makes the cgroups.
+    pub fn driver(&self) -> CgroupDriver {
+        if self.units.is_some() { CgroupDriver::Systemd } else { CgroupDriver::Cgroupfs }
+    }
+
+    /// A cgroup in another one, by the last part of its name.
+    fn child(&self, parent: &Path, name: &str) -> PathBuf {
+        if self.units.is_none() {
+            return parent.join(name);
+        }
+        let name = name.replace('-', "_");
+        let above = parent.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".slice"));
+        parent.join(above.map_or_else(|| format!("{name}.slice"), |above| format!("{above}-{name}.slice")))
     }
 
     /// v1 or v2.
@@ -154,12 +192,12 @@ impl CgroupTree {
 
     /// The cgroup of a level, e.g. `/kubepods/burstable`.
     pub fn level(&self, qos: QosLevel) -> PathBuf {
-        qos.cgroup_name().map_or_else(|| self.kubepods.clone(), |name| self.kubepods.join(name))
+        qos.cgroup_name().map_or_else(|| self.kubepods.clone(), |name| self.child(&self.kubepods, name))
     }
 
     /// The cgroup of a pod, e.g. `/kubepods/burstable/pod<uid>`: the sandbox's cgroup parent.
     pub fn pod(&self, qos: QosLevel, uid: &PodUid) -> PathBuf {
-        self.level(qos).join(format!("pod{uid}"))
+        self.child(&self.level(qos), &format!("pod{uid}"))
     }
 
     /// Makes kubepods and its levels. `node` bounds all pods together; `burstable_shares` is the share
@@ -191,6 +229,11 @@ impl CgroupTree {
     /// Sets values of a cgroup that exists.
     pub fn update(&self, cgroup: &Path, values: &CgroupValues) -> Result<(), HostError> {
         self.check_inside(cgroup, "update cgroup")?;
+        if let (Some(units), Some(slice)) = (&self.units, slice_name(cgroup)) {
+            units
+                .update(slice, &cgroup_values::properties(values))
+                .map_err(|e| HostError::systemd("change", slice, e))?;
+        }
         for hierarchy in &self.hierarchies {
             let folder = hierarchy.folder(cgroup);
             cgroup_values::apply(self.version, &hierarchy.controllers, &folder, values)?;
@@ -204,6 +247,11 @@ impl CgroupTree {
         for hierarchy in &self.hierarchies {
             let folder = hierarchy.folder(cgroup);
             let above = cgroup_values::above(self.version, &hierarchy.controllers, &folder, values);
+            if let (Some(units), Some(slice)) = (&self.units, slice_name(cgroup)) {
+                units
+                    .update(slice, &cgroup_values::properties(&above))
+                    .map_err(|e| HostError::systemd("change", slice, e))?;
+            }
             cgroup_values::apply(self.version, &hierarchy.controllers, &folder, &above)?;
         }
         Ok(())
@@ -243,6 +291,15 @@ impl CgroupTree {
     }
 
     fn ensure(&self, cgroup: &Path, values: &CgroupValues) -> Result<(), HostError> {
+        if let Some(units) = &self.units {
+            let mut path = PathBuf::from("/");
+            for name in cgroup.iter().filter_map(|name| name.to_str()).filter(|name| *name != "/") {
+                path.push(name);
+                let values = if path == cgroup { cgroup_values::properties(values) } else { Vec::new() };
+                let is_there = || self.hierarchies.iter().all(|hierarchy| hierarchy.folder(&path).is_dir());
+                units.ensure(name, &values, is_there).map_err(|e| HostError::systemd("make", name, e))?;
+            }
+        }
         for hierarchy in &self.hierarchies {
             hierarchy.make(self.version, cgroup)?;
         }
@@ -378,23 +435,18 @@ fn detect(
 
 /// The pod uid in a cgroup's name, if it has one.
 pub(super) fn pod_uid(name: &str) -> Option<PodUid> {
-    let uid = name.strip_prefix("pod")?;
+    let uid = match name.strip_suffix(".slice") {
+        // A minus is where a slice's name has its steps, so that of a uid is an underscore.
+        Some(slice) => slice.rsplit_once("-pod")?.1.replace('_', "-"),
+        None => name.strip_prefix("pod")?.to_owned(),
+    };
     let plain = !uid.is_empty() && uid.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
-    plain.then(|| PodUid::from(uid))
+    plain.then(|| PodUid::from(uid.as_str()))
 }
 
-/// Name of a cgroup for the systemd driver in the form that CRI takes: `/kubepods/burstable/pod1-2`
-/// becomes `kubepods-burstable-pod1_2.slice`. Kept here beside the other naming for the day the
-/// driver is there; [`CgroupTree::open`] refuses it until then.
-pub fn systemd_slice(cgroup: &Path) -> String {
-    let parts: Vec<_> = cgroup
-        .components()
-        .filter_map(|part| match part {
-            Component::Normal(name) => Some(name.to_string_lossy().replace('-', "_")),
-            _ => None,
-        })
-        .collect();
-    if parts.is_empty() { "-.slice".to_owned() } else { format!("{}.slice", parts.join("-")) }
+/// The unit that stands for a cgroup of systemd's.
+pub(super) fn slice_name(cgroup: &Path) -> Option<&str> {
+    cgroup.file_name()?.to_str().filter(|name| name.ends_with(".slice"))
 }
 
 /// `cgroupRoot` as a path relative to the top of a hierarchy.

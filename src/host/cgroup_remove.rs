@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::HostError;
-use super::cgroup::{CgroupTree, CgroupVersion, QosLevel, pod_uid, read_file, write_file};
+use super::cgroup::{CgroupTree, CgroupVersion, QosLevel, pod_uid, read_file, slice_name, write_file};
 use crate::api::PodUid;
 
 /// How deep a container may have nested cgroups of its own.
@@ -70,7 +70,8 @@ impl CgroupTree {
         for attempt in 1..=TRIES {
             let mut failed = None;
             for folder in &folders {
-                if let Err(e) = self.empty(folder).and_then(|()| remove_tree(folder)) {
+                let stop = || self.stop_slice(cgroup, folder);
+                if let Err(e) = self.empty(folder).and_then(|()| stop()).and_then(|()| remove_tree(folder)) {
                     failed = Some(e);
                 }
             }
@@ -97,6 +98,16 @@ impl CgroupTree {
         let text = read_file(&folder.join(events)).unwrap_or_default();
         let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
         OomFacts { group, kills }
+    }
+
+    /// Has systemd let go of a slice whose folder is there.
+    fn stop_slice(&self, cgroup: &Path, folder: &Path) -> Result<(), HostError> {
+        match (&self.units, slice_name(cgroup)) {
+            (Some(units), Some(slice)) if folder.is_dir() => {
+                units.stop(slice).map_err(|e| HostError::systemd("end", slice, e))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn empty(&self, folder: &Path) -> Result<(), HostError> {

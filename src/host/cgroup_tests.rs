@@ -94,8 +94,12 @@ impl Fixture {
     }
 
     fn open(&self, root: &str) -> Result<CgroupTree, HostError> {
+        self.open_for(root, CgroupDriver::Cgroupfs)
+    }
+
+    fn open_for(&self, root: &str, driver: CgroupDriver) -> Result<CgroupTree, HostError> {
         let root_folder = self.dir.path().canonicalize().unwrap();
-        CgroupTree::open(&self.dir.path().join("mountinfo"), &root_folder, root, CgroupDriver::Cgroupfs)
+        CgroupTree::open(&self.dir.path().join("mountinfo"), &root_folder, root, driver)
     }
 
     fn read(&self, file: &str) -> String {
@@ -301,16 +305,54 @@ fn the_root_setting_moves_the_tree() {
 }
 
 #[test]
-fn the_systemd_driver_is_refused_and_its_names_are_known() {
-    let error = CgroupTree::open(Path::new("/none"), Path::new("/none"), "", CgroupDriver::Systemd).unwrap_err();
+fn the_systemd_driver_needs_v2() {
+    let fixture = Fixture::v1();
+    let error = fixture.open_for("/", CgroupDriver::Systemd).unwrap_err();
     assert!(error.to_string().contains("set cgroupDriver: cgroupfs"), "{error}");
-    for (path, expect) in [
-        ("/kubepods/burstable/pod12-34", "kubepods-burstable-pod12_34.slice"),
-        ("/kubepods/podx", "kubepods-podx.slice"),
-        ("/", "-.slice"),
+}
+
+#[test]
+fn systemd_calls_cgroups_by_its_own_names() {
+    let uid = PodUid::from("12-34");
+    for (root, qos, expect) in [
+        ("/", QosLevel::Guaranteed, "/kubepods.slice/kubepods-pod12_34.slice"),
+        ("", QosLevel::Burstable, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12_34.slice"),
+        (
+            "/a-b/c",
+            QosLevel::BestEffort,
+            "/a_b.slice/a_b-c.slice/a_b-c-kubepods.slice/a_b-c-kubepods-besteffort.slice/a_b-c-kubepods-besteffort-pod12_34.slice",
+        ),
     ] {
-        assert_eq!(systemd_slice(Path::new(path)), expect);
+        let tree = Fixture::v2().open_for(root, CgroupDriver::Systemd).unwrap();
+        let pod = tree.pod(qos, &uid);
+        assert_eq!(pod, Path::new(expect));
+        assert_eq!(tree.driver(), CgroupDriver::Systemd);
+        tree.check_pod(&pod, "look at").unwrap();
+        assert_eq!(pod.file_name().and_then(|name| pod_uid(name.to_str()?)), Some(uid.clone()));
     }
+    assert_eq!(pod_uid("kubepods-burstable.slice"), None);
+    assert_eq!(pod_uid("cri-containerd-podx.scope"), None);
+}
+
+#[test]
+fn values_become_properties_that_systemd_knows() {
+    let values = |change: fn(&mut CgroupValues)| {
+        let mut values = CgroupValues::default();
+        change(&mut values);
+        cgroup_values::properties(&values)
+    };
+    assert_eq!(values(|_| {}), []);
+    assert_eq!(values(|v| v.cpu_shares = Some(2)), [("CPUWeight", 1)]);
+    assert_eq!(values(|v| v.memory_limit = Some(-1)), [("MemoryMax", u64::MAX)]);
+    assert_eq!(values(|v| v.memory_limit = Some(4096)), [("MemoryMax", 4096)]);
+    assert_eq!(values(|v| v.pids_limit = Some(9)), [("TasksMax", 9)]);
+    let quota = |quota, period| {
+        let values = CgroupValues { cpu_quota: Some(quota), cpu_period: period, ..CgroupValues::default() };
+        cgroup_values::properties(&values)
+    };
+    assert_eq!(quota(50_000, Some(100_000)), [("CPUQuotaPeriodUSec", 100_000), ("CPUQuotaPerSecUSec", 500_000)]);
+    assert_eq!(quota(1, Some(100_000)), [("CPUQuotaPeriodUSec", 100_000), ("CPUQuotaPerSecUSec", 10_000)]);
+    assert_eq!(quota(-1, None), [("CPUQuotaPerSecUSec", u64::MAX)]);
 }
 
 #[test]

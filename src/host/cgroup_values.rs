@@ -13,6 +13,7 @@ use cgroups_rs::memory::MemController;
 use cgroups_rs::pid::PidController;
 
 use super::HostError;
+use super::bus::units::{INFINITY, Property};
 use super::cgroup::{CgroupVersion, read_file, write_file};
 use crate::api::runtime::Resources;
 
@@ -69,6 +70,22 @@ pub fn cpu_weight(shares: u64) -> u64 {
 pub fn cpu_shares(milli_cpu: i64) -> u64 {
     let milli = u64::try_from(milli_cpu).unwrap_or(0);
     (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
+}
+
+/// The values that systemd has words for, as properties of a slice (cgroup v2). It rounds CPU time up to whole percents.
+pub(super) fn properties(values: &CgroupValues) -> Vec<Property> {
+    let limit = |value: i64| u64::try_from(value).unwrap_or(INFINITY);
+    let mut found = Vec::new();
+    found.extend(values.cpu_shares.map(|shares| ("CPUWeight", cpu_weight(shares))));
+    found.extend(values.cpu_period.map(|period| ("CPUQuotaPeriodUSec", period)));
+    found.extend(values.cpu_quota.map(|quota| {
+        let period = values.cpu_period.unwrap_or(100_000).max(1);
+        let per_second = |quota: u64| (quota.saturating_mul(1_000_000) / period).div_ceil(10_000) * 10_000;
+        ("CPUQuotaPerSecUSec", u64::try_from(quota).ok().filter(|quota| *quota > 0).map_or(INFINITY, per_second))
+    }));
+    found.extend(values.memory_limit.map(|bytes| ("MemoryMax", limit(bytes))));
+    found.extend(values.pids_limit.map(|pids| ("TasksMax", limit(pids))));
+    found
 }
 
 /// Writes the values into one folder. Only values of the controllers given, and only where the folder

@@ -64,6 +64,16 @@ pub enum HostError {
         /// Mount points in it.
         mounts: Vec<PathBuf>,
     },
+    /// systemd, which makes the cgroups, does not.
+    #[error("cannot {op} slice {unit} (cgroupDriver: systemd)")]
+    Systemd {
+        /// The operation, as a verb.
+        op: &'static str,
+        /// The slice.
+        unit: String,
+        /// What systemd or the bus says.
+        source: Box<super::bus::BusError>,
+    },
     /// A cgroup did not empty in time.
     #[error("cgroup {} still has processes after SIGKILL: {pids:?}", path.display())]
     CgroupBusy {
@@ -94,6 +104,11 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 impl HostError {
+    /// systemd did not do something to a slice.
+    pub(super) fn systemd(op: &'static str, unit: &str, error: super::bus::BusError) -> Self {
+        Self::Systemd { op, unit: unit.to_owned(), source: Box::new(error) }
+    }
+
     /// An I/O error with its operation and path.
     pub fn io(op: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
         Self::Io { op, path: path.as_ref().to_path_buf(), source: source.into() }

@@ -102,6 +102,31 @@ pub fn storage_capacity(folder: &Path) -> Result<u64, HostError> {
     Ok(found.blocks().saturating_mul(found.fragment_size()))
 }
 
+/// What is free on a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that anybody may still write.
+    pub free_bytes: u64,
+    /// The same in percent of the whole.
+    pub free_percent: u64,
+    /// Inodes that are free, in percent; 100 where the file system does not count them.
+    pub free_inodes_percent: u64,
+}
+
+/// What is free on the file system that a folder is on.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn room(folder: &Path) -> Result<Room, HostError> {
+    let found = statvfs(folder).map_err(|e| HostError::io("find the room on the file system of", folder, e))?;
+    let percent = |free: u64, all: u64| free.saturating_mul(100).checked_div(all).unwrap_or(100);
+    Ok(Room {
+        free_bytes: found.blocks_available().saturating_mul(found.fragment_size()),
+        free_percent: percent(found.blocks_available(), found.blocks()),
+        free_inodes_percent: percent(found.files_available(), found.files()),
+    })
+}
+
 /// Name of a huge page size as the runtime and cgroups spell it: `2MB`, `1GB`, `64KB`.
 pub fn hugepage_name(bytes: u64) -> String {
     let (mut size, mut unit) = (bytes / 1024, 0);

@@ -373,6 +373,13 @@ pub(super) fn random_hex() -> String {
     format!("{:08x}", hasher.finish() & 0xffff_ffff)
 }
 
+/// Keeps a descriptor from programs that this process starts, as far as none is being started at this very moment.
+pub(super) fn close_on_exec(descriptor: std::os::fd::BorrowedFd<'_>) {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    // It is open, so this cannot fail; and if it did, a program would have a descriptor too many.
+    let _set = fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
+}
+
 /// Whether this text can be one name in a folder: not empty, no `/`, not `.` or `..`, at most 255 bytes.
 pub fn is_file_name(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && text.len() <= 255 && !text.as_bytes().iter().any(|b| matches!(b, b'/' | 0))

@@ -6,6 +6,7 @@
 //! argument, so that tests run on a temporary folder. It never decides and never logs: it returns
 //! what happened. The only place, with `util` and the stream code, that calls nix.
 
+pub mod bus;
 pub mod cgroup;
 pub mod cgroup_remove;
 pub mod cgroup_values;

@@ -59,6 +59,12 @@ impl Signals {
     }
 }
 
+/// Has this process end as if it had been told to.
+pub fn end_this_process() {
+    // A process may always signal itself.
+    let _sent = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGTERM);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

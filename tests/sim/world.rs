@@ -85,6 +85,7 @@ pub(super) fn settings(boot: u64, probes: Probes) -> Settings {
         },
         resize_pod_level: true,
         admission_hook: false,
+        shutdown: Vec::new(),
     }
 }
 
@@ -187,7 +188,7 @@ impl World {
                     self.check_record(&uid, old.as_ref());
                     self.unsaved.push((uid, old));
                 }
-                Effect::Tell(_) | Effect::Count(_) => {}
+                Effect::Tell(_) | Effect::Count(_) | Effect::ShutdownDone => {}
                 Effect::Unrecord(uid) => {
                     self.say(|| format!("unrecord {uid}"));
                     // What follows is another life of that pod.

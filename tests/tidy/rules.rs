@@ -21,6 +21,8 @@ const IMPORTERS: &[(&str, &[&str])] = &[
     ("nix", &["src/host", "src/util", "src/server"]),
     ("serde_yaml", &["src/config", "src/agents/source", "src/cli"]),
     ("cgroups_rs", &["src/host"]),
+    ("rustbus", &["src/host/bus"]),
+    ("nix_of_rustbus", &["src/host/bus"]),
     ("anyhow", &["src/main", "src/app", "src/cli"]),
 ];
 

@@ -11,9 +11,10 @@ mod object;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use object::NodeObject;
 
@@ -47,6 +48,8 @@ const RUNTIME_TIME: Duration = Duration::from_secs(5);
 const RESOLVER_TIME: Duration = Duration::from_secs(2);
 /// After this time without a look at all containers the node is not ready.
 const PLEG_LIMIT: Duration = Duration::from_secs(180);
+/// Why a node is not ready whose machine shuts down.
+const SHUTTING_DOWN: &str = "node is shutting down";
 /// How often a report is tried again at once.
 const TRIES: u32 = 5;
 
@@ -77,6 +80,8 @@ pub struct NodeStatusParts {
     pub object: Arc<NodeObject>,
     /// Rung when the object is there: the lease and the mirrors of static pods wait for it.
     pub bells: Vec<Sender<()>>,
+    /// Whether the machine shuts down.
+    pub shutting_down: Arc<AtomicBool>,
     /// Takes events about the node. Must not wait.
     pub news: Box<dyn Fn(NodeNews) + Send>,
 }
@@ -96,6 +101,7 @@ pub struct NodeNews {
 #[derive(Debug)]
 pub struct NodeStatusHandle {
     stop: Cancel,
+    hurry: Sender<()>,
     _threads: [OwnerThread; 2],
 }
 
@@ -111,15 +117,23 @@ impl NodeStatusHandle {
             let (object, name) = (Arc::clone(&parts.object), config.settings.name.clone());
             OwnerThread::spawn("node-watch", StackSize::Large, move || object::watch(&api, &name, &object, &token))?
         };
-        let actor = Actor::new(config, parts, stop.clone());
+        let (hurry, hurried) = bounded(1);
+        let actor = Actor::new(config, parts, stop.clone(), hurried);
         let reporter = OwnerThread::spawn("node", StackSize::Large, move || actor.run())?;
-        Ok(Self { stop, _threads: [reporter, watcher] })
+        Ok(Self { stop, hurry, _threads: [reporter, watcher] })
+    }
+
+    /// A bell that has the node looked at and told now.
+    pub fn hurry(&self) -> Sender<()> {
+        self.hurry.clone()
     }
 }
 
 impl Drop for NodeStatusHandle {
     fn drop(&mut self) {
         self.stop.cancel();
+        // Full: it is on its way to look.
+        let _rung = self.hurry.try_send(());
     }
 }
 
@@ -179,6 +193,7 @@ struct Actor {
     parts: NodeStatusParts,
     runtime: Client,
     stop: Cancel,
+    hurried: Receiver<()>,
     stage: Stage,
     findings: Findings,
     pace: Pace,
@@ -188,13 +203,25 @@ struct Actor {
 }
 
 impl Actor {
-    fn new(config: NodeStatusConfig, parts: NodeStatusParts, stop: Cancel) -> Self {
+    fn new(config: NodeStatusConfig, parts: NodeStatusParts, stop: Cancel, hurried: Receiver<()>) -> Self {
         let stage = if config.register { Stage::New } else { Stage::Awaited };
         let pace = Pace::new(config.report_every);
         let runtime = parts.runtime.with_timeout(RUNTIME_TIME);
         let findings = Findings::default();
         let startup = Startup::new(clock::moment());
-        Self { config, parts, runtime, stop, stage, findings, pace, images_listed: None, address_error: None, startup }
+        Self {
+            config,
+            parts,
+            runtime,
+            stop,
+            hurried,
+            stage,
+            findings,
+            pace,
+            images_listed: None,
+            address_error: None,
+            startup,
+        }
     }
 
     fn run(mut self) {
@@ -224,7 +251,9 @@ impl Actor {
                     if self.stage == Stage::Known { wait.min(self.config.update_every) } else { wait }
                 }
             };
-            if self.stop.wait(wait) {
+            // The handle has the other end: only time, a ring or the end end this.
+            let _rung = self.hurried.recv_timeout(wait);
+            if self.stop.is_cancelled() {
                 return;
             }
             self.look();
@@ -256,7 +285,9 @@ impl Actor {
             };
             self.findings.network = HostNetwork { own, outgoing, named };
         }
-        self.findings.trouble = pleg_trouble(self.parts.relisted.age(clock::moment())).into_iter().collect();
+        let shuts_down = self.parts.shutting_down.load(Ordering::Acquire).then(|| SHUTTING_DOWN.to_owned());
+        self.findings.trouble =
+            pleg_trouble(self.parts.relisted.age(clock::moment())).into_iter().chain(shuts_down).collect();
         self.is_ready()
     }
 

@@ -30,6 +30,9 @@ impl Node {
         if self.pods.get(uid).is_some_and(|e| self.was_admitted(e)) {
             return self.set_stage(uid, Stage::Active);
         }
+        if self.is_shutting_down() {
+            return self.reject(now, uid, crate::core::shutdown::refusal());
+        }
         let others = self.pods.values().filter(|e| e.uid != *uid && self.holds_room(e));
         let others: Vec<Other<'_>> = others.map(|e| Other { pod: &e.pod, claim: &e.claim }).collect();
         let view = AdmissionView { limits: &self.settings.admission, others: &others };

@@ -144,6 +144,8 @@ pub(super) struct Entry {
     pub(super) hook_admits: bool,
     /// Why this node ends it though it is wanted.
     pub(super) doom: Option<Box<status::Ending>>,
+    /// The longest grace period that this node's need leaves it.
+    pub(super) grace_limit: Option<Duration>,
     pub(super) work: Work,
     /// Only observations that began after this count.
     pub(super) settled_at: Moment,
@@ -231,6 +233,7 @@ impl Entry {
             stage: Stage::Queued,
             hook_admits: false,
             doom: None,
+            grace_limit: None,
             work: Work::Idle,
             settled_at: Moment::default(),
             absent_at: None,
@@ -288,7 +291,8 @@ impl Entry {
         let of_deletion = |pod: &Pod| pod.metadata.deletion_grace_period_seconds;
         let newest = self.wanted.as_deref().and_then(of_deletion);
         let seconds = newest.or_else(|| of_deletion(&self.pod)).unwrap_or_else(|| grace_seconds(&self.pod));
-        plan::seconds(seconds.max(1))
+        let grace = plan::seconds(seconds);
+        self.grace_limit.map_or(grace, |limit| limit.min(grace)).max(Duration::from_secs(1))
     }
 
     /// Tells the running work to stop: it was overtaken.

@@ -14,6 +14,7 @@ mod entry;
 mod input;
 mod remember;
 mod resize;
+mod shutdown;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -78,6 +79,8 @@ pub struct Settings {
     pub resize_pod_level: bool,
     /// Whether a program has the last word about pods that may start.
     pub admission_hook: bool,
+    /// In which order and how fast pods end when the machine shuts down; empty for not at all.
+    pub shutdown: Vec<super::shutdown::Period>,
 }
 
 /// Something that happened.
@@ -101,6 +104,8 @@ pub enum Input {
     Leftovers(Vec<PodUid>),
     /// The node's labels and taints are these now.
     Marks(NodeMarks),
+    /// The machine begins to shut down (true), or goes on after all.
+    Shutdown(bool),
     /// [`Node::next_deadline`] has come.
     Timer,
 }
@@ -118,6 +123,8 @@ pub enum Effect {
     Unrecord(PodUid),
     /// Tell the API server.
     Tell(ToldEvent),
+    /// The pods have ended for the machine's shutdown, which may go on.
+    ShutdownDone,
     /// Count it: for metrics.
     Count(Tally),
 }
@@ -195,6 +202,7 @@ pub struct Node {
     /// Pods that may be in [`entry::Stage::MakingRoom`]; those that are in it are all among them.
     making_room: BTreeSet<PodUid>,
     health: RuntimeHealth,
+    shutdown: shutdown::Shutdown,
     next_work: u64,
     effects: Vec<Effect>,
     view: Arc<NodeView>,
@@ -224,6 +232,7 @@ impl Node {
             leftovers: BTreeSet::new(),
             making_room: BTreeSet::new(),
             health: RuntimeHealth::Up,
+            shutdown: shutdown::Shutdown::None,
             next_work: 1,
             effects: Vec::new(),
             view: Arc::new(NodeView { node: settings.node.clone(), ..NodeView::default() }),
@@ -238,12 +247,13 @@ impl Node {
     /// Takes one input and tells what to do.
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Effect> {
         self.take(now, input);
+        self.advance_shutdown(now);
         std::mem::take(&mut self.effects)
     }
 
     /// When [`Input::Timer`] is due.
     pub fn next_deadline(&self) -> Option<Moment> {
-        self.pods.values().filter_map(Entry::deadline).min()
+        self.pods.values().filter_map(Entry::deadline).chain(self.shutdown_deadline()).min()
     }
 
     /// The newest snapshot; the same `Arc` as before while nothing changed.

@@ -18,6 +18,7 @@ use crate::api::v1::{Container, Pod, PodSpec};
 use crate::api::{PodName, PodUid};
 use crate::core::backoff::CrashBackoff;
 use crate::core::plan::{self, ContainerMemory};
+use crate::core::shutdown;
 use crate::core::status::{self, RestartAll};
 use crate::msg::Reason;
 use crate::util::json;
@@ -184,10 +185,16 @@ impl Entry {
                 ("Deleted", _) => Cause::Deleted,
                 _ => Cause::Orphan,
             };
-            // The grace period goes on where it was, and never grows.
-            let latest = now.mono + self.grace();
-            let deadline = if same_boot { moment(ending.deadline_ms).min(latest) } else { now.mono };
-            self.stage = Stage::Ending { cause, deadline };
+            // What ended for the last shutdown of the machine, and is not told at the API, was to run after it.
+            let is_back = !same_boot
+                && is_static(&self.pod)
+                && matches!(&cause, Cause::Evicted(ending) if shutdown::is_of_shutdown(ending));
+            if !is_back {
+                // The grace period goes on where it was, and never grows.
+                let latest = now.mono + self.grace();
+                let deadline = if same_boot { moment(ending.deadline_ms).min(latest) } else { now.mono };
+                self.stage = Stage::Ending { cause, deadline };
+            }
         }
         if is_same_but_for_seen(&record.pod, &self.pod) {
             record.pod = Arc::clone(&self.pod);

@@ -18,6 +18,7 @@ mod deletion;
 mod probes;
 mod resize;
 mod retries;
+mod shutdown;
 mod tallies;
 
 /// A node with one source, and a clock.
@@ -82,6 +83,7 @@ fn settings(sources: &[SourceKind], boot: &str) -> Settings {
         },
         resize_pod_level: true,
         admission_hook: false,
+        shutdown: Vec::new(),
     }
 }
 
@@ -161,6 +163,7 @@ impl Story {
                     out.push(format!("unrecord {uid}"));
                     self.records.remove(&uid);
                 }
+                Effect::ShutdownDone => out.push("the machine may go".to_owned()),
                 Effect::Count(tally) => self.tallies.push(tally),
                 Effect::Tell(told) => out.push(format!("tell {} {}", told.object.name, told.reason)),
             }

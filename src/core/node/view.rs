@@ -48,6 +48,7 @@ impl Node {
             RuntimeHealth::Up => String::new(),
             RuntimeHealth::Down(why) => why.clone(),
         };
+        next.is_shutting_down = self.is_shutting_down();
         self.stale_node = false;
         self.behind = stale;
         self.spare = std::mem::replace(&mut self.view, spare);

@@ -49,7 +49,7 @@ pub(super) fn looked(mut story: Story) -> Story {
 }
 
 /// Stage, phase, reason and message of a pod.
-fn told(story: &mut Story, uid: &str) -> String {
+pub(super) fn told(story: &mut Story, uid: &str) -> String {
     let now = Now { mono: story.mono(), wall: 1_000_000_000 };
     let Some(view) = story.node.pod_view(now, &PodUid::from(uid)) else { return "gone".to_owned() };
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
@@ -64,7 +64,7 @@ pub(super) fn events(story: &Story, uid: &str) -> Vec<String> {
 }
 
 /// The pod's last work ends, and a look finds nothing running.
-fn rests(story: &mut Story, uid: &str) -> String {
+pub(super) fn rests(story: &mut Story, uid: &str) -> String {
     story.report(&StepResult::Done);
     story.see(Scope::Pod(uid.into()), vec![at_rest(uid, 137)], &[])
 }
