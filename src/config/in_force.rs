@@ -77,7 +77,6 @@ pub const GATES_IN_FORCE: &[&str] = &[
 pub const FLAGS_NOT_IN_FORCE: &[&str] = &[
     "lock-file",
     "exit-on-lock-contention",
-    "runtime-cgroups",
     "image-credential-provider-config",
     "image-credential-provider-bin-dir",
     "minimum-container-ttl-duration",

@@ -43,13 +43,36 @@ impl<'node> Agent<'node> {
         Agent::join(node, binary, NODE, &[])
     }
 
+    /// Starts `binary` with a server that anybody on this machine may ask; and its port.
+    pub(crate) fn serving(node: &'node Node, binary: &Path) -> (Agent<'node>, u16) {
+        let (open, secure) = (free_port(), free_port());
+        let agent = Agent::launch(node, binary, NODE, &[], |config| {
+            config["enableServer"] = true.into();
+            config["address"] = "127.0.0.1".into();
+            config["port"] = secure.into();
+            config["readOnlyPort"] = open.into();
+        });
+        (agent, open)
+    }
+
     /// Starts `binary` under a node name, with more flags.
     pub(crate) fn join(node: &'node Node, binary: &Path, name: &str, flags: &[String]) -> Agent<'node> {
+        Agent::launch(node, binary, name, flags, |_| ())
+    }
+
+    fn launch(
+        node: &'node Node,
+        binary: &Path,
+        name: &str,
+        flags: &[String],
+        change: impl FnOnce(&mut serde_json::Value),
+    ) -> Agent<'node> {
         let healthz = free_port();
         fs::create_dir_all(node.path("manifests")).expect("make the manifest folder");
         let mut config = kubelet_configuration(node, healthz);
         // The benchmark starts the largest set with none to spare.
         config["maxPods"] = 120.into();
+        change(&mut config);
         fs::write(node.path("kubelet.json"), config.to_string()).expect("write the configuration");
         let mut command = node.command(binary);
         command.arg("--config").arg(node.path("kubelet.json")).arg("--root-dir").arg(node.path("kubelet"));

@@ -23,6 +23,7 @@ mod options;
 mod probes;
 mod proc;
 mod relay;
+mod scrapes;
 mod upstream;
 #[path = "../harness/wait.rs"]
 #[allow(dead_code, reason = "see above")]
@@ -77,6 +78,12 @@ fn main() -> std::process::ExitCode {
                 Containerd::Two => "containerd 2 (container events)",
             }
         );
+        if let Some(count) = options.scrapes {
+            for program in &options.programs {
+                part(scrapes::run(&Node::start(*kind), program, count, &manifests(count, 1)));
+            }
+            continue;
+        }
         // A fresh node for each part: what one leaves in containerd's memory and disk does not meet the other.
         if !options.idle.is_empty() {
             for program in &options.programs {

@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) is_cluster: bool,
     /// Containers that are probed, if that is what is measured; nothing else is, then.
     pub(crate) probes: Option<usize>,
+    /// Pods whose numbers are asked for, if that is what is measured; nothing else is, then.
+    pub(crate) scrapes: Option<usize>,
     /// Numbers of pods to start through the API server.
     pub(crate) pods: Vec<usize>,
     /// How long the API server goes away, if it does.
@@ -46,6 +48,7 @@ impl Options {
             rounds: 3,
             is_cluster: false,
             probes: None,
+            scrapes: None,
             pods: vec![1, 30],
             away: None,
             programs: vec![Program { name: "quick", path: built.to_owned() }],
@@ -62,6 +65,7 @@ impl Options {
                     options.rounds = 1;
                 }
                 "--cluster" => options.is_cluster = true,
+                "--scrapes" => options.scrapes = Some(number(&value()?)?),
                 "--probes" => options.probes = Some(number(&value()?)?),
                 "--pods" => options.pods = numbers(&value()?)?,
                 "--away" => options.away = Some(Duration::from_secs(number(&value()?)? as u64)),

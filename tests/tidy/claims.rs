@@ -12,6 +12,8 @@ use ferrolet::config::in_force::{FLAGS_NOT_IN_FORCE, IN_FORCE, NOT_IN_FORCE, WIT
 /// Read although they are not in force, and why that is no contradiction.
 const READ_ALL_THE_SAME: &[(&str, &str)] = &[
     ("evictionHard", "what is kept back for it is not allocatable, and nothing is evicted yet"),
+    ("kubeletCgroups", "its figures are told, and the agent is not moved there"),
+    ("systemCgroups", "its figures are told, and nobody is moved there"),
     ("localStorageCapacityIsolation", "without it there is no storage to request, and nothing is limited yet"),
 ];
 

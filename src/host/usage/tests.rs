@@ -1,3 +1,5 @@
+//! Tests of reading usage: recorded files of cgroup v1, cgroup v2 and procfs, and once this process.
+
 use super::network::parse;
 use super::samples::Machine;
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of metrics: the text of each kind, bounds, and what holds for the tables.
+
 use super::*;
 use expect_test::{Expect, expect};
 
