@@ -311,3 +311,21 @@ fn the_nodes_own_logs_are_shown_and_queried() {
     assert!(raw("?query=no-such-service").expect("a text").contains("log not found for no-such-service"));
     drop(agent);
 }
+
+#[test]
+fn sessions_and_logs_on_the_distributions_containerd() {
+    let ground = Ground::serving(Cluster::shared(), Containerd::System);
+    let agent = ground.serve(|_| ());
+    let script = format!("mkdir /www; echo hello >/www/small; httpd -p 8080 -h /www; echo begun; {WAITS}");
+    run(&ground, &pod(&ground, "web", &script, json!({})));
+    for (way, environment) in WAYS {
+        let (code, out, _) = tell(&ground, environment, &["exec", "web", "--", "sh", "-c", "echo out; exit 3"]);
+        assert_eq!((code, out.as_str()), (Some(3), "out\n"), "{way}");
+        let counts = kubectl(&ground, environment, &["exec", "-i", "web", "--", "wc", "-c"]);
+        assert_eq!(said(counts, &[b'x'; 1 << 20]).1.trim(), (1 << 20).to_string(), "{way}");
+        let answer = Forward::start(&ground, environment, "web").get("/small");
+        assert!(answer.ends_with(b"hello\n"), "{way}: {}", String::from_utf8_lossy(&answer));
+    }
+    assert_eq!(tell(&ground, &[], &["logs", "web"]).1, "begun\n");
+    drop(agent);
+}
