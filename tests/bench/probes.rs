@@ -148,7 +148,7 @@ fn serves(kind: &str, port: usize) -> Vec<String> {
 
 fn handler(kind: &str, port: usize) -> Option<Value> {
     Some(match kind {
-        "http" => json!({ "httpGet": { "port": port, "path": "/healthz" } }),
+        "http" => json!({ "httpGet": { "port": port, "path": "/" } }),
         "tcp" => json!({ "tcpSocket": { "port": port } }),
         "grpc" => json!({ "grpc": { "port": port } }),
         "exec" => json!({ "exec": { "command": COUNTS } }),
@@ -304,7 +304,7 @@ fn targets(client: &Client, count: usize) -> Result<Vec<Target>, String> {
 fn action(kind: &str, target: &Target) -> Option<NetAction> {
     let (host, port) = (target.ip.clone(), target.port);
     Some(match kind {
-        "http" => NetAction::Http { tls: false, host, port, path: "/healthz".to_owned(), headers: Vec::new() },
+        "http" => NetAction::Http { tls: false, host, port, path: "/".to_owned(), headers: Vec::new() },
         "tcp" => NetAction::Tcp { host, port },
         "grpc" => NetAction::Grpc { host, port, service: String::new() },
         _ => return None,

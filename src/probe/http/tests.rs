@@ -189,3 +189,37 @@ fn serve_tls() -> (u16, JoinHandle<()>) {
     });
     (port, thread)
 }
+
+#[test]
+fn a_hook_takes_any_answer() {
+    let any = [
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 500 No\r\n\r\n",
+        "HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\n\r\n",
+    ];
+    for (answer, expect) in any.into_iter().zip([200, 500, 302]) {
+        let (port, server) = serve(&[answer]);
+        let to = (false, "127.0.0.1", port, "/bye");
+        let got = crate::probe::NetProber::default().call_hook(to, &[], Duration::from_secs(20));
+        assert_eq!(got, Ok(expect), "{answer:?}");
+        let asked = server.join().expect("it is asked once").concat();
+        assert!(asked.starts_with("GET /bye HTTP/1.1\r\n"), "{asked}");
+        assert!(asked.contains("\r\nUser-Agent: kube-lifecycle/1.36\r\n"), "{asked}");
+    }
+}
+
+#[test]
+fn a_hook_over_tls_is_told_of_a_server_without() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let server = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().expect("a client");
+        peer.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("answered");
+        // Until the client has had enough.
+        let _heard = peer.read_to_end(&mut Vec::new());
+    });
+    let to = (true, "127.0.0.1", port, "/");
+    let got = crate::probe::NetProber::default().call_hook(to, &[], Duration::from_secs(20));
+    assert_eq!(got, Err(GetError::NotTls { url: format!("https://127.0.0.1:{port}/") }));
+    server.join().expect("the server ends");
+}

@@ -126,7 +126,7 @@ fn unready_at_the_end(pod: String) -> Vec<Step> {
 #[rustfmt::skip]
 fn cases() -> Vec<Case> {
     let too_long = ["sh", "-c", "sleep 6543"];
-    let ends = "trap 'rm -f /tmp/health; sleep 300; exit 0' TERM; touch /tmp/health; while :; do sleep 1 & wait $!; done";
+    let ends = "trap 'rm -f /tmp/health; sleep 40; exit 0' TERM; touch /tmp/health; while :; do sleep 1 & wait $!; done";
     let server = || agnhost("probed", &["test-webserver", "--port", "8080"]);
     let alive = |path: &str| with(agnhost("probed", &["liveness"]), live(get(8080, path), json!({ "failureThreshold": 2 })));
     let tcp = json!({ "tcpSocket": { "port": 8080 } });
@@ -176,7 +176,7 @@ fn cases() -> Vec<Case> {
         case("should mark readiness on pods to false and disable liveness probes while pod is in progress of terminating", "leaves-quietly",
             with(shell("probed", ends), with(live(cat(), json!({ "failureThreshold": 3 })), json!({ "readinessProbe": probe(cat(), json!({})) }))), unready_at_the_end),
     ];
-    all.map(|case| Case { grace: match case.short { "grace-live" | "grace-start" => 500, "leaves" | "leaves-quietly" => 300, _ => case.grace }, ..case }).into()
+    all.map(|case| Case { grace: match case.short { "grace-live" | "grace-start" => 500, "leaves" | "leaves-quietly" => 60, _ => case.grace }, ..case }).into()
 }
 
 fn row(case: Case, sidecar: bool) -> Row {

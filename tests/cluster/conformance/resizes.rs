@@ -168,7 +168,7 @@ pub(super) fn rows() -> Vec<Row> {
 
 /// The pod as a whole has sizes, and gets others, while those of its container stay.
 fn whole_pod() -> Row {
-    let (before, after) = (["4m", "20m", "40Mi", "60Mi"], ["5m", "25m", "50Mi", "80Mi"]);
+    let (before, after) = (["4m", "20m", "40Mi", "60Mi"], ["5m", "25m", "40Mi", "80Mi"]);
     let inside = [["2m", "10m", "", ""]];
     let ask = |size: &Size| {
         let text = json!({ "spec": { "resources": resources(size) } }).to_string();
