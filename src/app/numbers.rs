@@ -46,6 +46,7 @@ impl Parts<'_> {
             machine: self.machine,
             system_cgroups: system_cgroups.map(|(name, cgroup)| (name, Path::new("/").join(cgroup))).collect(),
             checks: Arc::clone(self.checks),
+            volumes_fresh: Some(config.volume_stats_agg_period.to_std()).filter(|period| !period.is_zero()),
             feature_gates: config.feature_gates.clone(),
             mount_table: PathBuf::from(MOUNT_TABLE),
             proc: PathBuf::from("/proc"),

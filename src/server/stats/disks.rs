@@ -20,8 +20,6 @@ use crate::volumes;
 
 /// Logs and small files are measured again after this long.
 const LOGS_FRESH: Duration = Duration::from_secs(10);
-/// Volumes, which may be large, are measured again after this long; upstream measures them each minute.
-const VOLUMES_FRESH: Duration = Duration::from_secs(60);
 /// How long all disks together may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -78,7 +76,7 @@ pub(super) fn find(stats: &Stats, node: &NodeReading) -> Disks {
     let mut large = Vec::new();
     let asked: Vec<Asked> = node.pods.iter().map(|pod| Asked::of(stats, pod, &mut small, &mut large)).collect();
     let small = stats.disks.ask(&small, LOGS_FRESH, PATIENCE);
-    let large = stats.disks.ask(&large, VOLUMES_FRESH, PATIENCE);
+    let large = stats.disks.ask(&large, sources.volumes_fresh.unwrap_or_default(), PATIENCE);
 
     let mut small = small.into_iter();
     let mut next = || small.next().flatten();
@@ -125,7 +123,8 @@ impl Asked {
             ask(name.and_then(|name| dirs.container_logs(&view.name, &view.uid, name).ok()), Measure::Content)
         });
         let has_logs = has_logs.collect();
-        let listed = view.pod.as_deref().and_then(pods::spec).and_then(|spec| spec.volumes.as_deref());
+        let measured = view.pod.as_deref().filter(|_| stats.sources.volumes_fresh.is_some());
+        let listed = measured.and_then(pods::spec).and_then(|spec| spec.volumes.as_deref());
         let mut volumes = Vec::new();
         for volume in listed.unwrap_or_default() {
             let Some((plugin, is_ephemeral)) = plugin(volume) else { continue };

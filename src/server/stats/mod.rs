@@ -68,6 +68,8 @@ pub struct StatsSources {
     pub system_cgroups: Vec<(&'static str, PathBuf)>,
     /// The health checks.
     pub checks: Checks,
+    /// `volumeStatsAggPeriod`: volumes are measured again after this long; `None` for never.
+    pub volumes_fresh: Option<Duration>,
     /// `featureGates`.
     pub feature_gates: BTreeMap<String, bool>,
     /// The mount table.
@@ -92,6 +94,7 @@ impl StatsSources {
             machine: MachineFacts::default(),
             system_cgroups: Vec::new(),
             checks: Arc::new([crate::server::health::Check::ping()]),
+            volumes_fresh: Some(Duration::from_secs(60)),
             feature_gates: BTreeMap::new(),
             mount_table: PathBuf::from("/proc/self/mountinfo"),
             proc: PathBuf::from("/proc"),
