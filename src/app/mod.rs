@@ -357,6 +357,8 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         None => None,
         Some(address) => Some(HealthServer::start(address, Arc::clone(&checks)).context("start the health server")?),
     };
+    let shown = Arc::new(Snapshot::default());
+    node_server::show(&shown, &config);
     let server = node_server::start(node_server::Offers {
         config: &config,
         flags: &flags,
@@ -367,6 +369,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         runtime: client.clone(),
         checks: Arc::clone(&checks),
         stats: Arc::clone(&stats),
+        configuration: Arc::clone(&shown),
     })?;
     let socket = if root_dir == Path::new("/var/lib/kubelet") {
         PathBuf::from(local::DEFAULT_PATH)
@@ -379,7 +382,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     // What only the start needed.
     crate::util::heap::give_back();
 
-    service.run(&signals, &mut config, read_again)?;
+    service.run(&signals, &mut config, read_again, &|config| node_server::show(&shown, config))?;
     log::info!("the agent was told to end; containers go on");
 
     // Sources first, the loop next, then what serves it; the store last, so that it holds the newest.

@@ -39,6 +39,8 @@ pub(super) struct Offers<'a> {
     pub(super) runtime: Client,
     pub(super) checks: Checks,
     pub(super) stats: Arc<Stats>,
+    /// See [`show`].
+    pub(super) configuration: Arc<Snapshot<String>>,
 }
 
 /// Asks the API server about callers; without one nobody can be asked.
@@ -46,12 +48,17 @@ pub(super) fn reviewer(client: Option<&ApiClient>) -> ApiReviewer {
     ApiReviewer::new(client)
 }
 
+/// Keeps the configuration in force where the server shows it from.
+pub(super) fn show(place: &Snapshot<String>, config: &KubeletConfiguration) {
+    place.set(Arc::new(print::to_configz(config).to_string()));
+}
+
 /// Starts the server; `None` where `enableServer` is false.
 ///
 /// # Errors
 /// An address is none, or the kernel has no thread left.
 pub(super) fn start(offers: Offers<'_>) -> anyhow::Result<Option<NodeServer>> {
-    let Offers { config, flags, node_name, root_dir, reviewer, view, runtime, checks, stats } = offers;
+    let Offers { config, flags, node_name, root_dir, reviewer, view, runtime, checks, stats, configuration } = offers;
     if !config.enable_server {
         return Ok(None);
     }
@@ -80,7 +87,7 @@ pub(super) fn start(offers: Offers<'_>) -> anyhow::Result<Option<NodeServer>> {
         checks,
         stats,
         root_dir: root_dir.to_owned(),
-        configuration: print::to_configz(config).to_string(),
+        configuration,
         counts: Arc::default(),
         streams: StreamParts::new(
             config.streaming_connection_idle_timeout.to_std(),

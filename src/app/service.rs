@@ -61,7 +61,7 @@ impl Service {
         Self { notifier, view, ask: Box::new(ask), phase, told: String::new() }
     }
 
-    /// Waits until the agent is told to end; `config` is the configuration in force.
+    /// Waits until the agent is told to end; `config` is the configuration in force, and `show` is told when it changed.
     ///
     /// # Errors
     /// The kernel refuses to wait.
@@ -70,6 +70,7 @@ impl Service {
         signals: &Signals,
         config: &mut crate::config::KubeletConfiguration,
         read_again: &ReadAgain,
+        show: &dyn Fn(&crate::config::KubeletConfiguration),
     ) -> anyhow::Result<()> {
         loop {
             match signals.wait(self.next_look()).context("wait for signals")? {
@@ -80,6 +81,7 @@ impl Service {
                 Some(Told::Reload) => {
                     self.notifier.reloading();
                     reload(config, read_again());
+                    show(config);
                     self.notifier.ready(&status(&self.view.get()));
                 }
                 None => self.look(),

@@ -1,11 +1,12 @@
 //! Ring 4 with a real control plane: the built agent as a node of a cluster.
 //!
 //! Tests of a node's object and lease in `node`, of pods in `pods`, beside the upstream kubelet in `upstream`; of what pods
-//! get from the API server in `volumes`; what changes in pods while they run in `changes`; the behaviours that
-//! Kubernetes names in `conformance`; `lab` is their ground. They
+//! get from the API server in `volumes`; who may ask the node's server what in `callers`; what changes in pods while they
+//! run in `changes`; the behaviours that Kubernetes names in `conformance`; `lab` is their ground. They
 //! share one control plane, each with a node name and a namespace of its own.
 
 mod beside;
+mod callers;
 mod changes;
 mod conformance;
 mod endings;

@@ -35,6 +35,14 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
+    /// One that is there already, by its name, certificate and key (PEM).
+    pub(crate) fn known(name: &str, certificate: &str, key: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::from_pem(key).expect("a key");
+        Self { issuer: Issuer::new(params, key), pem: certificate.to_owned() }
+    }
+
     /// A certificate for these DNS names and addresses.
     pub(crate) fn pair(&self, common_name: &str, names: &[&str]) -> Pair {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

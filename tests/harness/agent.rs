@@ -45,6 +45,15 @@ impl<'node> Agent<'node> {
         Agent::spawn_as(node, "node", &[], change)
     }
 
+    /// The same with more flags.
+    pub(crate) fn spawn_with_flags(
+        node: &'node dyn Ground,
+        flags: &[&str],
+        change: impl FnOnce(&mut Value),
+    ) -> Agent<'node> {
+        Agent::spawn_as(node, "node", flags, change)
+    }
+
     /// Starts the agent as a node of a cluster, with more flags, and waits until it says that it is healthy.
     pub(crate) fn join(
         node: &'node dyn Ground,

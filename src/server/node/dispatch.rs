@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::auth::Auth;
 use super::counts::Counts;
@@ -16,6 +17,8 @@ use crate::util::thread::catch;
 
 /// Bytes of a body that nobody wanted, and that are read nevertheless so that the connection can go on.
 const SKIPPED: usize = 64 << 10;
+/// How long they may take; a caller that is not let in is waited for no longer than it takes to look.
+const SKIPPED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the configuration switches on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,15 +111,17 @@ impl LongAnswers {
     }
 }
 
-/// An answer, and its place if it lasts long.
+/// An answer, with its place if it lasts long.
 pub(super) struct Answer {
     pub(super) reply: Reply,
     pub(super) long: Option<LongAnswer>,
+    /// Whether the caller was one who may ask this.
+    pub(super) is_let_in: bool,
 }
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Self { reply, long: None }
+        Self { reply, long: None, is_let_in: true }
     }
 }
 
@@ -125,21 +130,23 @@ impl Dispatch {
     pub(super) fn answer(&self, head: Head, connection: &mut Connection) -> Answer {
         let caller = match self.admit(&head, connection) {
             Ok(caller) => caller,
-            Err(reply) => return self.end(Request::new(head, Caller::default(), connection), reply.into()),
+            Err(reply) => {
+                let answer = Answer { reply, long: None, is_let_in: false };
+                return end(Request::new(head, Caller::default(), connection), answer, Duration::ZERO);
+            }
         };
         if let Some(text) = self.switches.says_off(&head.path) {
-            return self.end(Request::new(head, caller, connection), Reply::error(405, text).into());
+            return finish(Request::new(head, caller, connection), Reply::error(405, text).into());
         }
         let (endpoint, params) = match find(self.routes, head.method, &head.path) {
             Found::Endpoint(endpoint, params) if self.switches.is_on(endpoint.group) => (endpoint, params),
             Found::OtherMethods(methods) => {
                 let allowed: Vec<&str> = methods.iter().map(|method| method.as_str()).collect();
                 let reply = Reply::text(405, "405: Method Not Allowed").with_header("Allow", allowed.join(", "));
-                return self.end(Request::new(head, caller, connection), reply.into());
+                return finish(Request::new(head, caller, connection), reply.into());
             }
             Found::Endpoint(..) | Found::Nothing => {
-                return self
-                    .end(Request::new(head, caller, connection), Reply::error(404, "404 page not found").into());
+                return finish(Request::new(head, caller, connection), Reply::error(404, "404 page not found").into());
             }
         };
         let long = match endpoint.lasts {
@@ -149,7 +156,7 @@ impl Dispatch {
                 None => {
                     let text = format!("{} answers that last long are under way, and no more fit", self.long.most);
                     let reply = Reply::error(503, &text).with_header("Retry-After", "1");
-                    return self.end(Request::new(head, caller, connection), reply.into());
+                    return finish(Request::new(head, caller, connection), reply.into());
                 }
             },
         };
@@ -159,7 +166,7 @@ impl Dispatch {
             log::error!("{} failed in a way that it should not: {panic}", endpoint.path);
             Reply::error(500, "the node's server failed in a way that it should not; its log says more").closing()
         });
-        self.end(request, Answer { reply, long })
+        finish(request, Answer { reply, long, is_let_in: true })
     }
 
     fn admit(&self, head: &Head, connection: &Connection) -> Result<Caller, Reply> {
@@ -172,14 +179,18 @@ impl Dispatch {
             }
         }
     }
+}
 
-    /// Passes over what is left of the body; where that is too much, the connection ends with this answer.
-    fn end(&self, mut request: Request<'_>, mut answer: Answer) -> Answer {
-        if !request.body().skip(SKIPPED) {
-            answer.reply = answer.reply.closing();
-        }
-        answer
+fn finish(request: Request<'_>, answer: Answer) -> Answer {
+    end(request, answer, SKIPPED_WITHIN)
+}
+
+/// Passes over what is left of the body; where that is too much or too slow, the connection ends with this answer.
+fn end(mut request: Request<'_>, mut answer: Answer, within: Duration) -> Answer {
+    if !request.body().skip(SKIPPED, within) {
+        answer.reply = answer.reply.closing();
     }
+    answer
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,15 +33,19 @@ use crate::util::tcp::keep_alive;
 const ACCEPTED_AT_ONCE: usize = 64;
 /// How long a listener rests after an error, most often "too many open files".
 const AFTER_ERROR: Duration = Duration::from_millis(200);
+/// How soon a taken address is tried again.
+const BIND_AGAIN: Duration = Duration::from_secs(5);
 /// How long a peer may be dead before the kernel says so.
 const DEAD_AFTER: Duration = Duration::from_secs(60);
 /// Said to those who speak plain HTTP where TLS is spoken.
 const NO_TLS: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// A listening socket.
+/// Where it is listened.
 pub(super) struct Port {
-    pub(super) listener: TcpListener,
+    pub(super) address: SocketAddr,
+    /// `None` while somebody else listens there.
+    pub(super) listener: Option<TcpListener>,
     pub(super) dispatch: Arc<Dispatch>,
     /// `None` where no TLS is spoken.
     pub(super) tls: Option<Arc<Tls>>,
@@ -87,6 +91,8 @@ pub(super) struct Listener {
     workers: Workers,
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
+    /// When addresses that were taken are tried again.
+    bind_at: Option<Instant>,
     /// Whether the log was told that nothing can be accepted.
     complained: bool,
 }
@@ -102,10 +108,6 @@ impl Listener {
         stop: Cancel,
     ) -> io::Result<Self> {
         let (epoll, bell) = (Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, Bell::new()?);
-        for (key, port) in (0..).zip(&ports) {
-            port.listener.set_nonblocking(true)?;
-            epoll.add(&port.listener, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
-        }
         let returned = Returned { clients: Arc::default(), bell: bell.clone() };
         let take_back = returned.clone();
         let workers = Workers::new(
@@ -128,6 +130,7 @@ impl Listener {
             workers,
             waiting,
             next,
+            bind_at: None,
             complained: false,
         })
     }
@@ -140,8 +143,9 @@ impl Listener {
         let (stop, bell) = (self.stop.clone(), self.bell.clone());
         let _registered = stop.register(bell.waker());
         let mut events = [EpollEvent::empty(); 128];
+        self.bind();
         while !stop.is_cancelled() {
-            let until = self.waiting.values().map(|waiting| waiting.due).min();
+            let until = self.waiting.values().map(|waiting| waiting.due).chain(self.bind_at).min();
             bell.wait([self.epoll.0.as_fd()], until)?;
             let count = match self.epoll.wait(&mut events, EpollTimeout::ZERO) {
                 Err(nix::errno::Errno::EINTR) => 0,
@@ -155,14 +159,48 @@ impl Listener {
                 }
             }
             self.take_back();
-            self.expire(Instant::now());
+            let now = Instant::now();
+            self.expire(now);
+            if self.bind_at.is_some_and(|at| at <= now) {
+                self.bind();
+            }
         }
         Ok(())
     }
 
+    /// Listens where it is not listened yet. What is taken is told once, and tried again: the agent's pods matter more than its server.
+    fn bind(&mut self) {
+        let is_first = self.bind_at.take().is_none();
+        for (key, port) in (0..).zip(&mut self.ports).filter(|(_, port)| port.listener.is_none()) {
+            let listen = || -> io::Result<TcpListener> {
+                let listener = TcpListener::bind(port.address)?;
+                listener.set_nonblocking(true)?;
+                self.epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
+                Ok(listener)
+            };
+            match listen() {
+                Ok(listener) => {
+                    log::info!("the node's server listens on {}", port.address);
+                    port.listener = Some(listener);
+                }
+                Err(error) => {
+                    let every = BIND_AGAIN.as_secs();
+                    if is_first {
+                        log::error!(
+                            "the node's server cannot listen on {}, trying again every {every} s: {error}",
+                            port.address
+                        );
+                    }
+                    self.bind_at = Some(Instant::now() + BIND_AGAIN);
+                }
+            }
+        }
+    }
+
     fn accept(&mut self, index: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
-            let accepted = self.ports[index].listener.accept();
+            let Some(listener) = &self.ports[index].listener else { return };
+            let accepted = listener.accept();
             match accepted.and_then(|(socket, _)| self.begin(index, socket)) {
                 Ok(()) => self.complained = false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -203,6 +241,7 @@ impl Listener {
             connection: Connection::new(wire, self.limits.stall),
             dispatch: Arc::clone(&port.dispatch),
             place,
+            is_known: false,
         };
         if self.waiting.len() >= self.limits.waiting || self.connections.count() > self.limits.connections {
             let found = self.crowd_out();
@@ -213,10 +252,11 @@ impl Listener {
         self.park(client, State::New, self.limits.head)
     }
 
-    /// Ends a connection to make room: of those that never asked anything the one that waits longest, else of all. Whether there was one.
+    /// Ends a connection to make room: of strangers the one that waits longest, else of all. Whether
+    /// there was one.
     fn crowd_out(&mut self) -> bool {
         let of_all = self.waiting.first_key_value().map(|(key, _)| *key);
-        let stranger = self.waiting.iter().find(|(_, waiting)| waiting.state != State::Idle).map(|(key, _)| *key);
+        let stranger = self.waiting.iter().find(|(_, waiting)| !waiting.client.is_known).map(|(key, _)| *key);
         let Some(key) = stranger.or(of_all) else { return false };
         Counts::add(&self.counts.crowded_out);
         self.waiting.remove(&key);
@@ -265,11 +305,11 @@ impl Listener {
     /// Says that nothing more comes and listens a little longer: a connection that is closed while something arrives takes
     /// what was sent last with it.
     fn linger(&mut self, client: Client) {
-        let Client { connection, dispatch, place } = client;
+        let Client { connection, dispatch, place, is_known } = client;
         if let Some(connection) = connection.finish() {
             let (time, bytes) = self.limits.linger;
             // Where it can't be waited for it ends at once.
-            let _parked = self.park(Client { connection, dispatch, place }, State::Ending(bytes), time);
+            let _parked = self.park(Client { connection, dispatch, place, is_known }, State::Ending(bytes), time);
         }
     }
 
@@ -280,9 +320,11 @@ impl Listener {
             let Some(waiting) = self.waiting.get_mut(&key) else { return };
             let connection = &mut waiting.client.connection;
             if waiting.state == State::New && connection.is_untouched() && connection.wire().begins_with_a_word() {
-                connection.send_plain(NO_TLS);
+                connection.answer_plain(NO_TLS);
                 Counts::add(&self.counts.refused);
-                self.unpark(key);
+                if let Some(client) = self.unpark(key) {
+                    self.linger(client);
+                }
                 return;
             }
             let before = connection.ahead().len();

@@ -31,7 +31,7 @@ pub struct NodeParts {
     /// `--root-dir`, absolute.
     pub root_dir: PathBuf,
     /// The configuration in force, as JSON.
-    pub configuration: String,
+    pub configuration: Arc<Snapshot<String>>,
     /// What the server counts.
     pub counts: Arc<Counts>,
     /// What logs and sessions work with.
@@ -52,7 +52,7 @@ impl NodeParts {
             checks: Arc::new([super::super::health::Check::ping()]),
             stats: Arc::new(Stats::new(crate::server::stats::StatsSources::for_tests())),
             root_dir: PathBuf::from("/nonexistent"),
-            configuration: "{}".to_owned(),
+            configuration: Arc::new(Snapshot::new("{}".to_owned())),
             counts: Arc::default(),
             streams: StreamParts::new(std::time::Duration::ZERO, false, &|gate| gate != "PodLogsQuerySplitStreams")
                 .expect("a descriptor"),

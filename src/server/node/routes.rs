@@ -5,7 +5,7 @@
 use super::endpoint::{Endpoint, Group, Handle, Lasts};
 use super::endpoints::{checkpoint, container_logs, debug, health, node_logs, pods, sessions, stats, zpages};
 use super::http::head::Method;
-use super::http::head::Method::{Get, Head, Post};
+use super::http::head::Method::{Get, Post};
 use Group::{Always, DebugFlags, Debugging, Profiling, SystemLogs};
 
 const fn short(methods: &'static [Method], path: &'static str, group: Group, handle: Handle) -> Endpoint {
@@ -19,8 +19,8 @@ const fn long(methods: &'static [Method], path: &'static str, group: Group, hand
 
 /// The table.
 pub static ROUTES: &[Endpoint] = &[
-    short(&[Get, Head], "/healthz", Always, health::all),
-    short(&[Get, Head], "/healthz/{check}", Always, health::one),
+    short(&[], "/healthz", Always, health::all),
+    short(&[], "/healthz/{check}", Always, health::one),
     short(&[Get], "/stats/summary", Always, stats::summary),
     short(&[], "/metrics", Always, stats::metrics),
     short(&[], "/metrics/cadvisor", Always, stats::containers),
@@ -29,9 +29,9 @@ pub static ROUTES: &[Endpoint] = &[
     short(&[], "/metrics/slis", Always, stats::slis),
     short(&[Get], "/pods", Always, pods::wanted),
     short(&[Get], "/runningpods/", Debugging, pods::running),
-    short(&[Get, Head], "/configz", Debugging, zpages::configuration),
-    short(&[Get, Head], "/flagz", Debugging, zpages::flags),
-    short(&[Get, Head], "/statusz", Debugging, zpages::status),
+    short(&[], "/configz", Debugging, zpages::configuration),
+    short(&[], "/flagz", Debugging, zpages::flags),
+    short(&[], "/statusz", Debugging, zpages::status),
     short(&[], "/debug/flags/v", DebugFlags, debug::verbosity),
     short(&[Get], "/debug/pprof/{name:*}", Profiling, debug::profile),
     long(&[Get], "/containerLogs/{namespace}/{pod}/{container}", Debugging, container_logs::container),

@@ -3,10 +3,9 @@
 //! On the main thread; owns the accepting thread. Where an address is taken it is tried again: the agent's pods matter more than its server.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
 use super::auth::Auth;
 use super::connections::Connections;
@@ -18,9 +17,6 @@ use super::parts::NodeParts;
 use super::tls::Tls;
 use crate::util::cancel::Cancel;
 use crate::util::thread::{OwnerThread, StackSize};
-
-/// How soon a taken address is tried again.
-const BIND_AGAIN: Duration = Duration::from_secs(5);
 
 /// Where and how it is served.
 #[derive(Debug)]
@@ -84,36 +80,12 @@ fn run(
         let (parts, counts, long) = (Arc::clone(&parts), Arc::clone(&counts), Arc::clone(&long));
         Arc::new(Dispatch { door, switches, parts, routes, counts, long })
     };
-    let Some(listener) = bind(secure, &stop) else { return Ok(()) };
-    let mut ports =
-        vec![Port { listener, dispatch: dispatch(Door::Secure(Box::new(auth)), switches), tls: Some(Arc::new(tls)) }];
+    let door = Door::Secure(Box::new(auth));
+    let tls = Some(Arc::new(tls));
+    let mut ports = vec![Port { address: secure, listener: None, dispatch: dispatch(door, switches), tls }];
     if let Some(address) = read_only {
-        let Some(listener) = bind(address, &stop) else { return Ok(()) };
-        ports.push(Port { listener, dispatch: dispatch(Door::ReadOnly, Switches::READ_ONLY), tls: None });
+        let dispatch = dispatch(Door::ReadOnly, Switches::READ_ONLY);
+        ports.push(Port { address, listener: None, dispatch, tls: None });
     }
     Listener::new(ports, limits, connections, counts, stop)?.run()
-}
-
-/// Listens, now or as soon as the address is free; `None` when told to stop.
-fn bind(address: SocketAddr, stop: &Cancel) -> Option<TcpListener> {
-    let mut told = false;
-    loop {
-        match TcpListener::bind(address) {
-            Ok(listener) => {
-                log::info!("the node's server listens on {}", listener.local_addr().unwrap_or(address));
-                return Some(listener);
-            }
-            Err(error) if !told => {
-                log::error!(
-                    "the node's server cannot listen on {address}, trying again every {} s: {error}",
-                    BIND_AGAIN.as_secs()
-                );
-                told = true;
-            }
-            Err(_) => {}
-        }
-        if stop.wait(BIND_AGAIN) {
-            return None;
-        }
-    }
 }

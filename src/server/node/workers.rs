@@ -28,6 +28,8 @@ pub(super) struct Client {
     pub(super) connection: Connection,
     pub(super) dispatch: Arc<Dispatch>,
     pub(super) place: Place,
+    /// Whether a request of it was let in: strangers make room for others first.
+    pub(super) is_known: bool,
 }
 
 /// A request to serve.
@@ -157,7 +159,7 @@ fn work(shared: &Shared) {
 /// Serves the requests of a connection that have arrived.
 fn serve(shared: &Shared, job: Job) {
     let Job { mut client, mut head } = job;
-    for _ in 0..IN_A_ROW {
+    for served in 1.. {
         match serve_one(shared, &mut client, head) {
             After::GoesOn => {}
             After::Ends => return (shared.take_back)(client, Back::Ends),
@@ -168,12 +170,12 @@ fn serve(shared: &Shared, job: Job) {
             }
         }
         match parse(client.connection.ahead()) {
-            Ok(Some((next, length))) => {
+            Ok(Some((next, length))) if served < IN_A_ROW => {
                 client.connection.consume(length);
                 head = next;
             }
-            // What is refused is answered where all heads are read.
-            Ok(None) | Err(_) => break,
+            // It has its turn later; and what is refused is answered where all heads are read.
+            Ok(_) | Err(_) => break,
         }
     }
     (shared.take_back)(client, Back::Waits);
@@ -189,6 +191,7 @@ fn serve_one(shared: &Shared, client: &mut Client, head: Head) -> After {
     connection.expect_within(shared.limits.body);
     let what = format!("{} {}", head.method.as_str(), head.path);
     let answer = dispatch.answer(head, connection);
+    client.is_known |= answer.is_let_in;
     log::debug!("{what}: {}", answer.reply.status());
     connection.set_stall(if answer.long.is_some() { shared.limits.long_stall } else { shared.limits.stall });
     let after = write(connection, asked, answer.reply);

@@ -11,6 +11,7 @@ mod reviews;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
@@ -27,6 +28,8 @@ use crate::util::clock;
 
 /// Tokens and rights that are remembered at most, each.
 const REMEMBERED: usize = 1024;
+/// Questions that callers wait for at a time: so many threads at most wait for the API server.
+const WAITING: usize = 64;
 /// Longest token.
 const MAX_TOKEN: usize = 16 << 10;
 
@@ -67,12 +70,19 @@ pub struct Auth {
     reviewer: Arc<dyn Reviewer>,
     tokens: Cache<Option<Caller>>,
     rights: Cache<bool>,
+    waiting: AtomicUsize,
 }
 
 impl Auth {
     /// Asks `reviewer` about tokens and rights.
     pub fn new(settings: AuthSettings, reviewer: Arc<dyn Reviewer>) -> Self {
-        Self { settings, reviewer, tokens: Cache::new(REMEMBERED), rights: Cache::new(REMEMBERED) }
+        Self {
+            settings,
+            reviewer,
+            tokens: Cache::new(REMEMBERED),
+            rights: Cache::new(REMEMBERED),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// Who asks.
@@ -147,9 +157,21 @@ impl Auth {
         if let Some(known) = self.tokens.get(&key, clock::moment()) {
             return Ok(known);
         }
-        let answer = self.reviewer.token(token)?;
+        let answer = self.ask(|reviewer| reviewer.token(token))?;
         self.tokens.put(key, answer.clone(), self.settings.token_ttl, clock::moment());
         Ok(answer)
+    }
+
+    /// Asks, unless too many wait for an answer already.
+    fn ask<T>(&self, question: impl FnOnce(&dyn Reviewer) -> Result<T, String>) -> Result<T, String> {
+        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
+        let answer = if before < WAITING {
+            question(&*self.reviewer)
+        } else {
+            Err(format!("{WAITING} callers wait for the API server's word already"))
+        };
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        answer
     }
 
     fn may(&self, asks: &Asks<'_>) -> Result<bool, String> {
@@ -157,7 +179,7 @@ impl Auth {
         if let Some(known) = self.rights.get(&key, clock::moment()) {
             return Ok(known);
         }
-        let answer = self.reviewer.access(asks)?;
+        let answer = self.ask(|reviewer| reviewer.access(asks))?;
         let ttl = if answer { self.settings.allowed_ttl } else { self.settings.denied_ttl };
         self.rights.put(key, answer, ttl, clock::moment());
         Ok(answer)

@@ -21,7 +21,7 @@ const WARNING: &str = "Warning: This endpoint is not meant to be machine parseab
 
 /// `/configz`: the configuration in force.
 pub(in crate::server::node) fn configuration(parts: &NodeParts, _: &mut Request<'_>) -> Reply {
-    Reply::json(format!("{{\"kubeletconfig\":{}}}", parts.configuration).into_bytes())
+    Reply::json(format!("{{\"kubeletconfig\":{}}}", parts.configuration.get()).into_bytes())
 }
 
 /// `/flagz`: every flag with its value.
@@ -30,7 +30,7 @@ pub(in crate::server::node) fn flags(parts: &NodeParts, request: &mut Request<'_
         Ok(given) => given,
         Err(error) => return Reply::error(500, &format!("the process's own command line can't be read: {error}")),
     };
-    let configuration: Map<String, Value> = serde_json::from_str(&parts.configuration).unwrap_or_default();
+    let configuration: Map<String, Value> = serde_json::from_str(&parts.configuration.get()).unwrap_or_default();
     let values = values(&configuration, &given);
     structured(request, "Flagz", |object| {
         object.insert(
@@ -179,12 +179,11 @@ fn structured(request: &Request<'_>, kind: &str, fill: impl FnOnce(&mut Map<Stri
 mod tests {
     use super::super::super::http::request::with_request;
     use super::*;
+    use std::sync::Arc;
 
     fn ask(handle: fn(&NodeParts, &mut Request<'_>) -> Reply, accept: &str) -> (u16, String) {
-        let parts = NodeParts {
-            configuration: json!({"maxPods": 7, "clusterDNS": ["a", "b"]}).to_string(),
-            ..NodeParts::for_tests()
-        };
+        let parts = NodeParts::for_tests();
+        parts.configuration.set(Arc::new(json!({"maxPods": 7, "clusterDNS": ["a", "b"]}).to_string()));
         let reply = with_request("GET /x", "", |request| {
             if !accept.is_empty() {
                 request.head.headers.push(("Accept".to_owned(), accept.to_owned()));

@@ -5,6 +5,7 @@
 //! every reader understands alike.
 
 use std::io::{self, Read};
+use std::time::Duration;
 
 use super::head::{Framing, Head};
 
@@ -24,6 +25,8 @@ pub trait Carrier {
     /// # Errors
     /// The connection is broken, or the time is over ([`io::ErrorKind::TimedOut`]).
     fn fill(&mut self) -> io::Result<usize>;
+    /// From now on [`Carrier::fill`] waits no longer than this.
+    fn expect_within(&mut self, limit: Duration);
     /// Sends all of it.
     ///
     /// # Errors
@@ -78,9 +81,10 @@ impl<'c> Body<'c> {
         Self { carrier, place, owes_continue: head.expects_continue && place != Place::Over }
     }
 
-    /// Reads what is left and drops it, if it is no more than `limit` bytes and the client sends it by itself. Whether
+    /// Reads what is left and drops it, if it is no more than `limit` bytes and the client sends it by itself and soon. Whether
     /// the next request may be read after it.
-    pub fn skip(&mut self, limit: usize) -> bool {
+    pub fn skip(&mut self, limit: usize, within: Duration) -> bool {
+        self.carrier.expect_within(within);
         let mut left = limit;
         let mut block = [0; 2048];
         while self.place != Place::Over {
@@ -252,6 +256,8 @@ pub(super) mod testing {
             self.ahead.extend_from_slice(&piece);
             Ok(piece.len())
         }
+
+        fn expect_within(&mut self, _: Duration) {}
 
         fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
             self.sent.extend_from_slice(bytes);

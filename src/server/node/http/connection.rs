@@ -37,11 +37,6 @@ impl Connection {
         &self.wire
     }
 
-    /// From now on a body has this much time.
-    pub fn expect_within(&mut self, limit: Duration) {
-        self.until = Instant::now() + limit;
-    }
-
     /// From now on a client may take nothing for so long.
     pub fn set_stall(&mut self, stall: Duration) {
         self.stall = stall;
@@ -86,9 +81,9 @@ impl Connection {
         !self.has_read
     }
 
-    /// See [`Wire::send_plain`].
-    pub fn send_plain(&mut self, bytes: &[u8]) {
-        self.wire.send_plain(bytes);
+    /// See [`Wire::answer_plain`].
+    pub fn answer_plain(&mut self, bytes: &[u8]) {
+        self.wire.answer_plain(bytes);
     }
 
     /// See [`Wire::try_flush`].
@@ -130,6 +125,10 @@ impl Carrier for Connection {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn expect_within(&mut self, limit: Duration) {
+        self.until = Instant::now() + limit;
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -83,8 +83,9 @@ impl Wire {
         self.tls.is_some() && matches!(self.tcp.peek(&mut first), Ok(1)) && first[0].is_ascii_uppercase()
     }
 
-    /// Sends a few bytes past TLS, as far as they go at once.
-    pub fn send_plain(&mut self, bytes: &[u8]) {
+    /// Gives TLS up, and sends a few bytes without it, as far as they go at once.
+    pub fn answer_plain(&mut self, bytes: &[u8]) {
+        self.tls = None;
         // Who speaks no TLS may not listen either.
         let _sent = (&*self.tcp).write(bytes);
     }

@@ -78,7 +78,7 @@ fn a_client_that_waits_is_told_to_go_on_once_the_body_is_wanted() {
     let text = "POST / HTTP/1.1\r\nHost: n\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
     let (head, _) = head::parse(text.as_bytes()).expect("no refusal").expect("whole");
     let mut script = Script::of(&["hello"]);
-    assert!(!Body::new(&head, &mut script).skip(100), "it was not asked to send it");
+    assert!(!Body::new(&head, &mut script).skip(100, Duration::ZERO), "it was not asked to send it");
     assert_eq!(script.sent, b"");
     let mut got = String::new();
     Body::new(&head, &mut script).read_to_string(&mut got).expect("read");
@@ -99,7 +99,7 @@ fn what_nobody_wanted_is_skipped_up_to_a_limit() {
         let text = format!("POST / HTTP/1.1\r\nHost: n\r\n{headers}\r\n\r\n");
         let (head, _) = head::parse(text.as_bytes()).expect("no refusal").expect("whole");
         let mut script = Script::of(&[body]);
-        assert_eq!(Body::new(&head, &mut script).skip(limit), expect, "{headers} {body:?} {limit}");
+        assert_eq!(Body::new(&head, &mut script).skip(limit, Duration::ZERO), expect, "{headers} {body:?} {limit}");
     }
 }
 
