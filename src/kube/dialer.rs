@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, ShutdownHandle, Transport};
 use ureq::{Error, Timeout};
 
+use crate::util::resolve::addresses;
 use crate::util::tcp::notice_death;
 
 /// How long a peer may be dead before the kernel breaks the connection.
@@ -128,7 +129,9 @@ pub(super) fn socket(authority: &str, proxy: Option<&HttpProxy>, within: Duratio
     let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let target = if has_port { authority.to_owned() } else { format!("{authority}:443") };
     let first = proxy.map_or(target.as_str(), |proxy| proxy.authority.as_str());
-    let addresses: Vec<SocketAddr> = first.to_socket_addrs().map_err(|error| error.to_string())?.collect();
+    let (host, port) = first.rsplit_once(':').unwrap_or((first, ""));
+    let port = port.parse().map_err(|_| format!("{first} names no port"))?;
+    let addresses = addresses(host, port, within).map_err(|error| format!("lookup {host}: {error}"))?;
     let socket = connect(&addresses, &until).map_err(|error| error.to_string())?;
     if let Some(proxy) = proxy {
         through(proxy, &target, &mut Timed { socket: &socket, until: &until }).map_err(|error| error.to_string())?;

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::util::resolve::addresses;
 use crate::util::tcp::break_on_close;
 
 /// How long the other side may take to close its end, once all has been said.
@@ -40,8 +41,9 @@ impl Conn {
     pub(super) fn open(host: &str, port: u16, deadline: Instant) -> Result<Self, DialError> {
         let to = authority(host, port);
         let failed = |why: String, is_timeout| DialError { to: to.clone(), why, is_timeout };
-        let addresses =
-            addresses(host, port).map_err(|error| failed(format!("lookup {host}: {}", plain(&error)), false))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let addresses = addresses(host, port, left)
+            .map_err(|error| failed(format!("lookup {host}: {}", plain(&error)), is_timeout(&error)))?;
         let mut last = failed(format!("lookup {host}: no such host"), false);
         for (index, address) in addresses.iter().enumerate() {
             let others = u32::try_from(addresses.len() - index).unwrap_or(1);
@@ -110,14 +112,6 @@ impl Write for Conn {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<IpAddr>() {
-        Ok(ip) => Ok(vec![SocketAddr::new(ip, port)]),
-        Err(_) => Ok((bare, port).to_socket_addrs()?.collect()),
     }
 }
 

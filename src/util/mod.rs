@@ -17,6 +17,7 @@ pub mod notify;
 pub mod poll;
 pub mod process;
 pub mod rate;
+pub mod resolve;
 pub mod signals;
 pub mod snapshot;
 pub mod spdy;

@@ -70,8 +70,8 @@ impl<'node> Agent<'node> {
         let healthz = free_port();
         fs::create_dir_all(node.path("manifests")).expect("make the manifest folder");
         let mut config = kubelet_configuration(node, healthz);
-        // The benchmark starts the largest set with none to spare.
-        config["maxPods"] = 120.into();
+        // More than the largest set that the benchmark starts.
+        config["maxPods"] = 250.into();
         change(&mut config);
         fs::write(node.path("kubelet.json"), config.to_string()).expect("write the configuration");
         let mut command = node.command(binary);

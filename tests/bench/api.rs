@@ -30,7 +30,7 @@ use crate::upstream::Upstream;
 use crate::{middle, wait};
 
 /// How long anything may take that is waited for here.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Work that a start or an end of pods leaves behind is done after that.
 const SETTLE: Duration = Duration::from_secs(15);
 /// A container that ends only when it is killed.
@@ -99,6 +99,9 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         rows.push(lab.measure(options, &audit)?);
         if let (Some(away), Who::Ferrolet(..)) = (options.away, who) {
             lab.away(away)?;
+        }
+        if let (Some(count), Who::Ferrolet(..)) = (options.crowd, who) {
+            lab.crowd(count, options.window, &audit)?;
         }
     }
     print(&rows);
@@ -237,6 +240,10 @@ impl<'a> Lab<'a> {
     }
 
     fn create(&self, name: &str, script: Option<&str>) -> Result<(), String> {
+        self.create_with(name, script, json!([]))
+    }
+
+    fn create_with(&self, name: &str, script: Option<&str>, volumes: Value) -> Result<(), String> {
         let container = match script {
             None => json!({ "image": "registry.k8s.io/pause:3.10" }),
             Some(script) => json!({ "image": "docker.io/library/busybox:latest", "command": ["sh", "-c", script] }),
@@ -252,6 +259,7 @@ impl<'a> Lab<'a> {
             },
         });
         pod["spec"]["containers"][0]["name"] = "c".into();
+        pod["spec"]["volumes"] = volumes;
         pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
         let path = paths::core_list(&self.name, "pods");
         self.admin.create::<_, Value>(&path, &pod).map(drop).map_err(|error| error.to_string())
@@ -307,6 +315,57 @@ impl<'a> Lab<'a> {
             row.requests.insert(what, count as f64 / minutes);
         }
         Ok(())
+    }
+
+    /// Many pods with three volumes of the API server each (a token, a ConfigMap of their own, a Secret shared by ten), and
+    /// what the node does once they run.
+    fn crowd(&self, count: usize, window: Duration, audit: &Path) -> Result<(), String> {
+        const SHARING: usize = 10;
+        self.forget_node()?;
+        let agent = self.start()?;
+        let post = |resource: &str, object: Value| {
+            let made = self.admin.create::<_, Value>(&paths::core_list(&self.name, resource), &object);
+            made.map(drop).map_err(|error| error.to_string())
+        };
+        for number in 0..count {
+            let name = format!("crowd-{number}");
+            post("configmaps", json!({ "metadata": { "name": name }, "data": { "number": number.to_string() } }))?;
+            if number % SHARING == 0 {
+                let name = format!("crowd-{}", number / SHARING);
+                post("secrets", json!({ "metadata": { "name": name }, "stringData": { "word": name } }))?;
+            }
+        }
+        let pods = Watcher::start(&self.admin, &paths::core_list(&self.name, "pods"), "");
+        let begin = Instant::now();
+        for number in 0..count {
+            let volumes = json!([
+                { "name": "own", "configMap": { "name": format!("crowd-{number}") } },
+                { "name": "shared", "secret": { "secretName": format!("crowd-{}", number / SHARING) } },
+            ]);
+            self.create_with(&format!("crowd-{number}"), None, volumes)?;
+        }
+        let mut running = std::collections::BTreeSet::new();
+        let all = pods.until(|gone, pod| {
+            if !gone && runs(pod) {
+                running.insert(pod["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+            }
+            running.len() == count
+        })?;
+        let mut row = Row::default();
+        self.idle(&agent, window, audit, &mut row)?;
+        let requests: Vec<String> = row.requests.iter().map(|(what, count)| format!("{what} {count:.1}")).collect();
+        let ((from, to), (open, most), memory) = (row.bytes, row.connections, agent.process().memory()?);
+        println!(
+            "\n{}: {count} pods with 3 volumes of the API server each ran after {:.1} s; then, a minute: {}; {from:.0} bytes from and \
+             {to:.0} to the node, {:.3} s of CPU; {open} connections (at most {most}); PSS {:.1} MiB; {}",
+            self.name,
+            (all - begin).as_secs_f64(),
+            requests.join(", "),
+            row.cpu,
+            memory.pss as f64 / f64::from(1 << 20),
+            load(),
+        );
+        self.end_pods(&pods, "crowd", count)
     }
 
     /// The API server goes for a while, and the agent is killed and started meanwhile: what runs goes on.

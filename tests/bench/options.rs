@@ -33,6 +33,8 @@ pub(crate) struct Options {
     pub(crate) pods: Vec<usize>,
     /// How long the API server goes away, if it does.
     pub(crate) away: Option<Duration>,
+    /// Number of pods with three volumes of the API server each, if their idle figures are wanted.
+    pub(crate) crowd: Option<usize>,
     /// What is measured, one after the other.
     pub(crate) programs: Vec<Program>,
 }
@@ -51,6 +53,7 @@ impl Options {
             scrapes: None,
             pods: vec![1, 30],
             away: None,
+            crowd: None,
             programs: vec![Program { name: "quick", path: built.to_owned() }],
         };
         let mut arguments = arguments;
@@ -69,6 +72,7 @@ impl Options {
                 "--probes" => options.probes = Some(number(&value()?)?),
                 "--pods" => options.pods = numbers(&value()?)?,
                 "--away" => options.away = Some(Duration::from_secs(number(&value()?)? as u64)),
+                "--crowd" => options.crowd = Some(number(&value()?)?),
                 "--window" => options.window = Duration::from_secs(number(&value()?)? as u64),
                 "--idle" => options.idle = numbers(&value()?)?,
                 "--starts" => options.starts = numbers(&value()?)?,
@@ -89,8 +93,8 @@ impl Options {
         if options.is_cluster || options.probes.is_some() {
             options.containerds.clear();
         }
-        if options.away.is_some() && !options.is_cluster {
-            return Err("--away needs --cluster".to_owned());
+        if (options.away.is_some() || options.crowd.is_some()) && !options.is_cluster {
+            return Err("--away and --crowd need --cluster".to_owned());
         }
         Ok(options)
     }

@@ -141,7 +141,7 @@ impl ObjectsHandle {
             cache: Mutex::new(Cache::new(strategy)),
             got: Condvar::new(),
             tokens: Mutex::default(),
-            services: services::Services::new(client.separate()),
+            services: services::Services::new(client.clone()),
             bell: Bell::new()?,
             stop: Cancel::new(),
         });
