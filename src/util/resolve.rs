@@ -94,7 +94,7 @@ mod tests {
         for number in 0..=LOOKUPS {
             let held = held.clone();
             let got = look_up(&COUNT, Duration::from_millis(1), move || {
-                drop(held.recv());
+                let _ended = held.recv();
                 Ok(())
             });
             let expect = if number < LOOKUPS { io::ErrorKind::TimedOut } else { io::ErrorKind::WouldBlock };
