@@ -44,6 +44,12 @@ impl Mux {
         !self.sets.is_empty() && self.sets.values().all(Option::is_some)
     }
 
+    /// Whether every configured source of static pods has spoken, and there is one.
+    pub fn knows_static(&self) -> bool {
+        let mut of_node = self.sets.iter().filter(|(kind, _)| **kind != SourceKind::Api).peekable();
+        of_node.peek().is_some() && of_node.all(|(_, set)| set.is_some())
+    }
+
     /// The sources that have not spoken yet.
     pub fn silent(&self) -> Vec<&'static str> {
         self.sets.iter().filter(|(_, set)| set.is_none()).map(|(kind, _)| kind.as_str()).collect()

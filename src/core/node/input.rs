@@ -375,7 +375,7 @@ impl Node {
 
     /// Once it is known what is wanted and what runs, takes care of everything that nobody wants.
     fn adopt_unwanted(&mut self, now: Now) {
-        if !self.knows_all() {
+        if self.listed_at.is_none() {
             return;
         }
         let in_runtime = self.runtime.keys().filter(|uid| !self.pods.contains_key(*uid));
@@ -385,7 +385,18 @@ impl Node {
         // Of one that no look has reached it is not known whether it runs.
         let is_unseen = |uid: &PodUid| self.unseen.contains(uid) || self.strangers.contains_key(uid);
         unwanted.retain(|uid| !is_unseen(uid));
+        if !self.mux.all_ready() {
+            // A silent API server has no say in a pod that came from this node: its record tells.
+            let is_known =
+                |uid: &PodUid| self.mux.knows_static() && self.records.get(uid).is_some_and(|it| is_static(&it.pod));
+            unwanted.retain(is_known);
+            return self.adopt_all(now, unwanted);
+        }
         self.leftovers.retain(is_unseen);
+        self.adopt_all(now, unwanted);
+    }
+
+    fn adopt_all(&mut self, now: Now, mut unwanted: Vec<PodUid>) {
         unwanted.sort();
         unwanted.dedup();
         for uid in unwanted {

@@ -204,6 +204,33 @@ fn nothing_unknown_is_ended_while_a_source_is_silent() {
 }
 
 #[test]
+fn a_static_pod_whose_manifest_is_gone_is_ended_though_the_api_server_never_answers() {
+    let by = |source: &str| {
+        let mut pod = Pod::clone(&pod("a", "a", "i:1", None));
+        pod.metadata.annotations = Some([("kubernetes.io/config.source".to_owned(), source.to_owned())].into());
+        Arc::new(pod)
+    };
+    let both = [SourceKind::File, SourceKind::Api];
+    let three = [SourceKind::File, SourceKind::Http, SourceKind::Api];
+    let check = |source: &str, sources: &[SourceKind], ends: bool| {
+        let mut story = Story::with_sources(sources);
+        story.source(&[by(source)]);
+        story.list(&[]);
+        story.report(&StepResult::Done);
+        let running = vec![a_running_pod("a", "a", 0, RUNNING)];
+        story.see(Scope::Pod("a".into()), running.clone(), &[]);
+        // The manifest was taken away while the agent was down, and the API server is away.
+        story.restart("boot");
+        let done = [story.source(&[]), story.list(&["a=a"]), story.see(Scope::Pod("a".into()), running, &[])].join(" ");
+        assert_eq!(done.contains("work a"), ends, "{source} of {sources:?}: {done}");
+    };
+    check("file", &both, true);
+    check("api", &both, false);
+    // The URL, which may have it now, was not read yet.
+    check("file", &three, false);
+}
+
+#[test]
 fn a_static_pod_runs_and_follows_its_edits_though_the_api_server_never_answers() {
     let mut story = Story::with_sources(&[SourceKind::File, SourceKind::Api]);
     // The manifest was edited while the agent was down: another uid, the same name.
