@@ -22,8 +22,8 @@ use crate::util::snapshot::Snapshot;
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked whether the start is done.
 const START_LOOKS: Duration = Duration::from_millis(20);
-/// The longest wait for the sync loop's answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// The longest wait for the sync loop's answer: a machine that is short of CPU time makes it late, not dead.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Reads the configuration again, from the same command line.
 pub(crate) type ReadAgain = Box<dyn Fn() -> Result<Loaded, LoadError>>;
