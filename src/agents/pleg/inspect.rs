@@ -10,9 +10,9 @@ use crossbeam_channel::Sender;
 
 use super::last_words::last_words;
 use super::state_number;
-use crate::api::PodUid;
 use crate::api::moment::Moment;
 use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
+use crate::api::{ContainerId, PodUid};
 use crate::cri::{Client, CriError};
 use crate::util::cancel::Cancel;
 use crate::util::{clock, thread};
@@ -29,6 +29,8 @@ pub(super) struct Inspected {
     pub(super) ends: Vec<RuntimePod>,
     /// Whether the pod has a container here that the runtime has no more: another look has to follow.
     pub(super) recalls: bool,
+    /// Whether a container that ran at the last look is not there, and nobody has told of its end.
+    pub(super) misses: bool,
 }
 
 /// One look.
@@ -53,9 +55,13 @@ impl Job {
         };
         let inspected = match found {
             Ok((found, recalls)) => {
-                Inspected { uid: self.uid, started_at, found: Ok(found), ends: Vec::new(), recalls }
+                let misses = self.misses(found.as_ref());
+                Inspected { uid: self.uid, started_at, found: Ok(found), ends: Vec::new(), recalls, misses }
             }
-            Err(why) => Inspected { uid: self.uid, started_at, found: Err(why), ends: self.ends, recalls: false },
+            Err(why) => {
+                let (uid, ends) = (self.uid, self.ends);
+                Inspected { uid, started_at, found: Err(why), ends, recalls: false, misses: false }
+            }
         };
         // PLEG has ended if nobody takes it.
         let _ended = self.results.send(inspected);
@@ -82,13 +88,11 @@ impl Job {
     /// they were there. An event may come late, and nothing of what was seen to have ended or to be gone comes back by it,
     /// nor what the agent itself has had removed.
     fn recall(&self, found: Option<RuntimePod>) -> (Option<RuntimePod>, bool) {
-        let of_last = self.last.iter().flat_map(|last| &last.containers);
-        let ran: Vec<_> = of_last.filter(|c| !matches!(c.state, ContainerState::Exited(_))).map(|c| &c.id).collect();
+        let ran: Vec<_> = self.ran().map(|container| &container.id).collect();
         let (mut found, mut recalls) = (found, false);
         for end in &self.ends {
             for container in end.containers.iter().filter(|container| ran.contains(&&container.id)) {
-                let (id, sandbox) = (container.id.as_str(), container.sandbox_id.as_str());
-                if self.client.has_removed(id) || self.client.has_removed(sandbox) {
+                if self.has_removed(container) {
                     continue;
                 }
                 if found.iter().flat_map(|pod| &pod.containers).any(|c| c.id == container.id) {
@@ -101,6 +105,22 @@ impl Job {
             }
         }
         (found, recalls)
+    }
+
+    /// What had not ended at the last look.
+    fn ran(&self) -> impl Iterator<Item = &RuntimeContainer> {
+        let of_last = self.last.iter().flat_map(|last| &last.containers);
+        of_last.filter(|container| !matches!(container.state, ContainerState::Exited(_)))
+    }
+
+    fn has_removed(&self, container: &RuntimeContainer) -> bool {
+        self.client.has_removed(container.id.as_str()) || self.client.has_removed(container.sandbox_id.as_str())
+    }
+
+    fn misses(&self, found: Option<&RuntimePod>) -> bool {
+        let is_there =
+            |id: &ContainerId| found.is_some_and(|pod| pod.containers.iter().any(|container| container.id == *id));
+        self.ran().any(|container| !is_there(&container.id) && !self.has_removed(container))
     }
 
     fn sandbox(&self, listed: RuntimeSandbox) -> Result<Option<RuntimeSandbox>, CriError> {

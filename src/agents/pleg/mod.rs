@@ -39,6 +39,9 @@ const INSPECTIONS_AT_ONCE: usize = 8;
 /// A look at one pod that takes longer is given up and tried again.
 const INSPECTION_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long an event may be on its way after a look found a container gone: only what somebody else removed is waited for.
+const EVENT_DELAY: Duration = Duration::from_millis(250);
+
 /// Ends of one pod's containers that are kept for the next look; of more than these, the oldest are forgotten.
 const ENDS_OF_A_POD: usize = 16;
 
@@ -105,6 +108,7 @@ impl PlegHandle {
                 looks: BTreeMap::new(),
                 queue: VecDeque::new(),
                 changed: BTreeSet::new(),
+                missing: BTreeMap::new(),
                 ends: BTreeMap::new(),
                 results_sender,
                 results,
@@ -197,6 +201,8 @@ struct PlegActor {
     looks: BTreeMap<PodUid, Look>,
     /// Pods of which the next look reads anew what runs.
     changed: BTreeSet<PodUid>,
+    /// Pods of which a look missed a container, and since when.
+    missing: BTreeMap<PodUid, Moment>,
     /// Ends that events have told and no look has taken up yet.
     ends: BTreeMap<PodUid, Vec<RuntimePod>>,
     /// Pods that wait for a free look; each at most once.
@@ -412,10 +418,18 @@ impl PlegActor {
 
     /// Takes the result of a look.
     fn take(&mut self, inspected: Inspected) {
-        let Inspected { uid, started_at, found, ends, recalls } = inspected;
+        let Inspected { uid, started_at, found, ends, recalls, misses } = inspected;
         kubelet::PLEG_POD_RELIST.observe(clock::moment().since(started_at));
         let again = self.looks.remove(&uid).is_some_and(|look| look.again) || recalls;
         self.keep_ends(&uid, ends);
+        // It went while somebody looked, and the event that tells how may be on its way: it is looked again that long.
+        if misses && self.events == Events::Flowing {
+            let since = *self.missing.entry(uid.clone()).or_insert_with(clock::moment);
+            if clock::moment().since(since) < EVENT_DELAY {
+                return self.look(uid);
+            }
+        }
+        self.missing.remove(&uid);
         let mut observation = Observation {
             started_at,
             scope: Scope::Pod(uid.clone()),
