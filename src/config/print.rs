@@ -202,11 +202,13 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_read_back(texts in proptest::collection::vec(".{0,12}|[a-z0-9:#.+_-]{0,6}", 1..4), key in ".{0,5}") {
+            // No setting is called so, and the reader cannot tell it from a merge key: quotes do not reach it.
+            proptest::prop_assume!(key != "<<");
             let map: serde_yaml::Mapping = [(key.clone().into(), texts.clone().into()), ("inner".into(), serde_yaml::Value::Mapping([(key.clone().into(), key.clone().into())].into_iter().collect()))].into_iter().collect();
             let mut out = String::new();
             write_map(&mut out, &map, 0);
             let document = yaml_to_json(out.as_bytes(), &Limits::default()).unwrap();
-            if key != "inner" && key != "<<" {
+            if key != "inner" {
                 assert_eq!(document.value, serde_json::json!({key.clone(): texts, "inner": {key.clone(): key}}), "{out}");
             }
         }
