@@ -15,6 +15,7 @@ pub mod logging;
 pub mod metrics;
 pub mod notify;
 pub mod poll;
+pub mod pool;
 pub mod process;
 pub mod rate;
 pub mod resolve;

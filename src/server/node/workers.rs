@@ -3,9 +3,7 @@
 //! The accepting thread hands requests in and never waits; each thread serves one at a time, and further ones of the same connection that
 //! have arrived already. Then the connection goes back to the accepting thread.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::connections::Place;
 use super::counts::{Counts, Labels};
@@ -16,10 +14,9 @@ use super::http::connection::Connection;
 use super::http::head::{Head, parse};
 use super::http::writer::{After, Asked, write};
 use super::limits::Limits;
-use crate::util::thread::{StackSize, catch, spawn};
+use crate::util::pool::{Pool, PoolSettings};
+use crate::util::thread::{StackSize, catch};
 
-/// How long a thread waits for the next request before it ends.
-const IDLE: Duration = Duration::from_secs(5);
 /// Requests of one connection that are served in a row before others have a turn.
 const IN_A_ROW: usize = 32;
 
@@ -50,110 +47,34 @@ pub(super) enum Back {
 /// Takes connections back.
 pub(super) type TakeBack = dyn Fn(Client, Back) + Send + Sync;
 
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    /// Threads that live.
-    live: usize,
-    /// Those of them that wait.
-    idle: usize,
-    is_closed: bool,
-}
-
 struct Shared {
     limits: Limits,
     take_back: Box<TakeBack>,
-    queue: Mutex<Queue>,
-    wake: Condvar,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The threads. When it is dropped they end after what they serve; nobody waits for them, since their connections
 /// are ended then.
 pub(super) struct Workers {
-    shared: Arc<Shared>,
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        let mut queue = self.shared.lock();
-        queue.is_closed = true;
-        let jobs = std::mem::take(&mut queue.jobs);
-        drop(queue);
-        self.shared.wake.notify_all();
-        drop(jobs);
-    }
+    threads: Pool<Job>,
 }
 
 impl Workers {
     pub(super) fn new(limits: Limits, take_back: Box<TakeBack>) -> Self {
-        Self { shared: Arc::new(Shared { limits, take_back, queue: Mutex::default(), wake: Condvar::new() }) }
+        let (max, queued) = (limits.workers, limits.queued);
+        let settings = PoolSettings { name: "node-conn", stack: StackSize::Normal, max, queued };
+        let shared = Shared { limits, take_back };
+        let threads = Pool::new(settings, move |job| {
+            if let Err(panic) = catch(|| serve(&shared, job)) {
+                log::error!("a connection was given up: {panic}");
+            }
+        });
+        Self { threads }
     }
 
     /// Has a request served, now or as soon as there is a thread for it. Gives it back where too many wait already.
     pub(super) fn submit(&self, job: Job) -> Result<(), Box<Job>> {
-        let mut queue = self.shared.lock();
-        if queue.jobs.len() >= self.shared.limits.queued {
-            return Err(Box::new(job));
-        }
-        queue.jobs.push_back(job);
-        if queue.jobs.len() <= queue.idle {
-            self.shared.wake.notify_one();
-            return Ok(());
-        }
-        if queue.live >= self.shared.limits.workers {
-            return Ok(());
-        }
-        queue.live += 1;
-        drop(queue);
-        let shared = Arc::clone(&self.shared);
-        match spawn("node-conn", StackSize::Normal, move || work(&shared)) {
-            Ok(thread) => {
-                thread.abandon();
-                Ok(())
-            }
-            Err(error) => {
-                log::warn!("there is no thread for another request: {error}");
-                let mut queue = self.shared.lock();
-                queue.live -= 1;
-                // Those that live will come to it.
-                match queue.live {
-                    0 => queue.jobs.pop_back().map_or(Ok(()), |job| Err(Box::new(job))),
-                    _ => Ok(()),
-                }
-            }
-        }
+        self.threads.submit(job).map_err(Box::new)
     }
-}
-
-fn work(shared: &Shared) {
-    let mut queue = shared.lock();
-    loop {
-        if let Some(job) = queue.jobs.pop_front() {
-            drop(queue);
-            if let Err(panic) = catch(|| serve(shared, job)) {
-                log::error!("a connection was given up: {panic}");
-            }
-            queue = shared.lock();
-            continue;
-        }
-        if queue.is_closed {
-            break;
-        }
-        queue.idle += 1;
-        let (woken, wait) = shared.wake.wait_timeout(queue, IDLE).unwrap_or_else(PoisonError::into_inner);
-        queue = woken;
-        queue.idle -= 1;
-        if wait.timed_out() && queue.jobs.is_empty() {
-            break;
-        }
-    }
-    queue.live -= 1;
 }
 
 /// Serves the requests of a connection that have arrived.
