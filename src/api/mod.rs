@@ -18,3 +18,9 @@ pub use ids::{ContainerId, PodName, PodUid, SandboxId};
 pub use k8s_openapi::api::core::v1;
 pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+
+/// Bytes in base64, as the API writes them in JSON.
+pub fn base64(bytes: &[u8]) -> String {
+    let text = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
+    text.as_str().unwrap_or_default().to_owned()
+}

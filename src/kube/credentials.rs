@@ -13,6 +13,7 @@ use rustls::ClientConfig;
 use super::exec::{self, Printed};
 use super::kubeconfig::{Access, Auth, ExecPlugin, Pem};
 use super::tls::{self, Identity, Roots};
+use crate::api::base64;
 use crate::api::moment::Moment;
 use crate::util::cancel::Cancel;
 use crate::util::clock;
@@ -31,11 +32,6 @@ const MAX_FILE: u64 = 1 << 20;
 /// `user:password` in base64, as the Basic scheme wants it.
 pub(super) fn basic(user: &str, password: &str) -> String {
     base64(format!("{user}:{password}").as_bytes())
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let text = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
-    text.as_str().unwrap_or_default().to_owned()
 }
 
 /// What a request is made with.

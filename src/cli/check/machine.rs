@@ -241,13 +241,9 @@ fn text(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict::{self, Fail, Ok as Fine, Warn};
+    use super::super::Verdict::{Fail, Ok as Fine, Warn};
+    use super::super::tests::check;
     use super::*;
-
-    fn check(line: Line, expect: Verdict) {
-        assert_eq!(line.verdict, expect, "{line:?}");
-        assert!(expect != Fail || !line.advice.is_empty(), "a failure says what to do: {line:?}");
-    }
 
     #[test]
     fn the_machine_is_judged() {

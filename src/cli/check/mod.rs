@@ -169,6 +169,12 @@ fn for_programs(lines: &[Line]) -> String {
 mod tests {
     use super::*;
 
+    /// Whether a line is judged so, and says what to do where it should.
+    pub(super) fn check(line: Line, expect: Verdict) {
+        assert_eq!(line.verdict, expect, "{line:?}");
+        assert!(expect != Verdict::Fail || !line.advice.is_empty(), "a failure says what to do: {line:?}");
+    }
+
     fn lines() -> [Line; 3] {
         [ok("a", "fine"), warn("long.er", "so\nso", "do this"), fail("b", "bad", "do that")]
     }

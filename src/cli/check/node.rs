@@ -214,14 +214,10 @@ fn one_certificate(check: &str, path: &Path, validity: Result<(i64, i64), String
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict::{self, Fail, Ok as Fine, Warn};
+    use super::super::Verdict::{Fail, Ok as Fine, Warn};
+    use super::super::tests::check;
     use super::*;
     use CgroupDriver::{Cgroupfs, Systemd};
-
-    fn check(line: Line, expect: Verdict) {
-        assert_eq!(line.verdict, expect, "{line:?}");
-        assert!(expect != Fail || !line.advice.is_empty(), "a failure says what to do: {line:?}");
-    }
 
     #[test]
     fn runtimes_are_judged_by_version_and_word() {

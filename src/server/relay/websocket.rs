@@ -3,6 +3,8 @@
 //! Pure: bytes in, pieces out. A message is handed on piece by piece as it comes; no more than a frame's head, or a control
 //! frame of 125 bytes, is ever kept.
 
+use crate::api::base64;
+
 /// Longest payload of a control frame.
 const MAX_CONTROL: usize = 125;
 /// What a client's key is answered with, by the RFC.
@@ -214,19 +216,6 @@ pub fn accept(key: &str, protocol: &str) -> Vec<u8> {
          Sec-WebSocket-Accept: {word}\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
     )
     .into_bytes()
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for group in bytes.chunks(3) {
-        let word = group.iter().fold(0u32, |word, byte| (word << 8) | u32::from(*byte)) << (8 * (3 - group.len()));
-        for place in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * place) & 63) as usize];
-            out.push(if place <= group.len() { char::from(letter) } else { '=' });
-        }
-    }
-    out
 }
 
 /// SHA-1, which the RFC asks for as a sign of understanding and not for its strength.
