@@ -5,6 +5,7 @@
 //! leaves things behind later than an agent's start: a runtime that is killed while it makes a sandbox
 //! leaves the cgroup. It removes nothing itself.
 
+use crate::util::order;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Places {
                 Err(error) => log::warn!("cgroups of pods are not looked at: {}", explain(&error)),
             }
         }
-        uids.sort();
+        order::sort(&mut uids);
         uids.dedup();
         uids
     }

@@ -1,5 +1,6 @@
 //! What the agent knows of its node at the start: names, addresses, the runtime's word, limits.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -113,7 +114,7 @@ impl RuntimeFacts {
             log::info!("the container runtime is {} {}", version.name, version.version);
             let supplemental_groups_policy = status.supplemental_groups_policy;
             let cgroup_driver = asker.runtime_config(&cancel)?.map(driver_of);
-            let handlers = handlers.collect();
+            let handlers = handlers.gather();
             Ok(Self { name: version.name, handlers, supplemental_groups_policy, cgroup_driver, answered: true })
         };
         let found = asked();
@@ -258,7 +259,7 @@ pub(super) fn resources(
         hugepages: machine.hugepages.clone(),
     };
     let quantities = |list: &BTreeMap<String, String>| {
-        list.iter().map(|(name, amount)| (name.clone(), Quantity(amount.clone()))).collect()
+        list.iter().map(|(name, amount)| (name.clone(), Quantity(amount.clone()))).gather()
     };
     let ignore_eviction = flags.experimental_allocatable_ignore_eviction;
     let reserved_cpus = Some(crate::host::facts::cpu_list(&config.reserved_system_cpus)).filter(|count| *count > 0);
@@ -287,7 +288,7 @@ fn node_labels(flags: &NodeFlags, node_name: &str) -> BTreeMap<String, String> {
     ];
     let known = known.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let given = flags.node_labels.iter().map(|(key, value)| (key.clone(), value.clone()));
-    given.chain(known).collect()
+    given.chain(known).gather()
 }
 
 /// The taints that the node registers with.

@@ -7,6 +7,7 @@ use super::{complain, help, print};
 use crate::server::local::DEFAULT_PATH;
 use crate::server::wire::{Answer, Failure, FailureKind, NodeDetails, PodDetails, Request};
 use crate::util::json;
+use crate::util::order;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -237,7 +238,7 @@ impl Answers {
                 other => return Err(unexpected(&other)),
             }
         }
-        pods.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
+        order::sort_by(&mut pods, |a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
         Ok((node, pods))
     }
 }

@@ -13,6 +13,7 @@ use crate::host::{HostError, explain};
 use crate::server::wire::{Activity, ContainerDetails, PodDetails};
 use crate::util::cancel::Cancel;
 use crate::util::clock;
+use crate::util::order;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -123,7 +124,7 @@ fn choose(details: &PodDetails, word: &str) -> Result<String, Refusal> {
 /// started again both are the same, as in kubectl.
 fn instance<'a>(details: &'a PodDetails, name: &str, previous: bool) -> Result<&'a ContainerDetails, Refusal> {
     let mut all: Vec<&ContainerDetails> = details.containers.iter().filter(|one| one.name == name).collect();
-    all.sort_by_key(|one| std::cmp::Reverse(one.attempt));
+    order::sort_by_key(&mut all, |one| std::cmp::Reverse(one.attempt));
     let mut with_log = all.into_iter().filter(|one| !one.log_path.is_empty());
     let newest = with_log.next();
     let chosen = match newest {

@@ -6,6 +6,7 @@ use super::print;
 use super::table::table;
 use crate::server::stats::{NodeUse, PodUse};
 use crate::server::wire::{Answer, Request};
+use crate::util::order;
 use crate::util::terminal;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -85,7 +86,7 @@ fn top(args: Vec<OsString>) -> Result<ExitCode, Refusal> {
 }
 
 fn sort(pods: &mut [PodUse], order: Order) {
-    pods.sort_by(|a, b| {
+    order::sort_by(pods, |a, b| {
         let by = match order {
             Order::Cpu => b.nano_cores.cmp(&a.nano_cores),
             Order::Memory => b.memory.cmp(&a.memory),

@@ -6,6 +6,7 @@
 use super::duration::GoDuration;
 use super::problem::{Problem, nearest};
 use super::yaml::push_key;
+use crate::util::order::Gather;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -205,7 +206,7 @@ impl<T: Decode> Decode for BTreeMap<String, T> {
             };
             (key, value)
         };
-        map.into_iter().map(item).collect()
+        map.into_iter().map(item).gather()
     }
 }
 

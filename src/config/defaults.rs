@@ -5,6 +5,7 @@ use super::decode::{Decode, Place};
 use super::duration::GoDuration;
 use super::features::is_enabled;
 use super::types::KubeletConfiguration;
+use crate::util::order::Gather;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -194,7 +195,7 @@ pub fn apply_eviction_hard(map: &mut Map<String, Value>) {
     match map.get_mut("evictionHard") {
         None | Some(Value::Null) => {
             let all = EVICTION_HARD.iter().map(|(signal, threshold)| ((*signal).to_owned(), json!(threshold)));
-            map.insert("evictionHard".to_owned(), Value::Object(all.collect()));
+            map.insert("evictionHard".to_owned(), Value::Object(all.gather()));
         }
         Some(Value::Object(given)) if merge => {
             for (signal, threshold) in EVICTION_HARD {
@@ -225,7 +226,7 @@ impl Default for KubeletConfiguration {
 /// The gates that are set, as far as they are readable.
 fn gates_of(map: &Map<String, Value>) -> BTreeMap<String, bool> {
     let gates = map.get("featureGates").and_then(Value::as_object);
-    gates.into_iter().flatten().filter_map(|(name, on)| Some((name.clone(), on.as_bool()?))).collect()
+    gates.into_iter().flatten().filter_map(|(name, on)| Some((name.clone(), on.as_bool()?))).gather()
 }
 
 /// Whether a value is Go's zero value of its type.

@@ -7,6 +7,7 @@ use super::problem::Problem;
 use super::types::KubeletConfiguration;
 use super::yaml::{Limits, yaml_to_json};
 use crate::util::fs::read_bounded;
+use crate::util::order;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -186,7 +187,7 @@ fn walk(folder: &Path, depth: usize, found: &mut DropIns) {
         }
     };
     let mut entries: Vec<_> = entries.into_iter().map(|entry| (entry.file_name(), entry)).collect();
-    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    order::sort_by(&mut entries, |a, b| a.0.cmp(&b.0));
     for (name, entry) in entries {
         if too_much(found) {
             if !found.problems.iter().any(|problem| problem.want.contains("more than")) {

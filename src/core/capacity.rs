@@ -4,6 +4,7 @@
 //! machine has and what the configuration keeps back come in as values. Admission and the Node object use the
 //! same lists, so that a pod that the scheduler sees room for is not refused here.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::Quantity;
@@ -99,7 +100,7 @@ pub fn node_resources(machine: &MachineResources, reservations: &Reservations) -
 
 /// A list as the API writes it.
 pub fn quantities(list: &ResourceList) -> BTreeMap<String, Quantity> {
-    list.iter().map(|(name, amount)| (name.clone(), amount.to_quantity())).collect()
+    list.iter().map(|(name, amount)| (name.clone(), amount.to_quantity())).gather()
 }
 
 /// An eviction threshold as an amount: itself, or a share of the whole. 0% and 100% turn a threshold off.

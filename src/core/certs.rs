@@ -3,6 +3,7 @@
 //! Layer L1, pure: the wall clock and chance are arguments. A certificate that is past its end or before
 //! its beginning stops nothing by itself: it only says with which credentials a new one is asked for.
 
+use crate::util::order;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -65,9 +66,9 @@ pub fn serving_names(addresses: &[NodeAddress]) -> Option<ServingNames> {
             _ => {}
         }
     }
-    names.dns.sort();
+    order::sort(&mut names.dns);
     names.dns.dedup();
-    names.ips.sort();
+    order::sort(&mut names.ips);
     names.ips.dedup();
     Some(names).filter(|names| !names.ips.is_empty())
 }

@@ -4,6 +4,7 @@
 //! changes nothing more. Never refuses anything: a value that makes no sense stays as it is for
 //! `validate` to name.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::Quantity;
@@ -208,7 +209,7 @@ fn aggregate(
     let amounts = |container: &Container| -> BTreeMap<String, Amount> {
         let quantities = container.resources.as_ref().and_then(&list);
         let read = |(name, quantity)| Some((String::clone(name), Amount::try_from(quantity).ok()?));
-        quantities.into_iter().flatten().filter_map(read).collect()
+        quantities.into_iter().flatten().filter_map(read).gather()
     };
     let add = |total: &mut BTreeMap<String, Amount>, more: &BTreeMap<String, Amount>| {
         for (name, amount) in more {

@@ -10,6 +10,8 @@
 //! 0.log.20261130-060000.tmp      a compression that was cut short
 //! ```
 
+use crate::util::order;
+use crate::util::order::Gather;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -66,7 +68,7 @@ fn parse<'a>(log: &str, name: &'a str) -> Option<(&'a str, Form)> {
 pub fn tidy(log: &str, names: &[String], policy: &RotationPolicy) -> Tidying {
     let parsed = || names.iter().filter_map(|name| Some((name, parse(log, name)?)));
     let compressed: BTreeSet<&str> =
-        parsed().filter(|(_, (_, form))| *form == Form::Compressed).map(|(_, (stamp, _))| stamp).collect();
+        parsed().filter(|(_, (_, form))| *form == Form::Compressed).map(|(_, (stamp, _))| stamp).gather();
     let mut tidying = Tidying::default();
     let mut kept: Vec<(&str, Form, &String)> = Vec::new();
     for (name, (stamp, form)) in parsed() {
@@ -76,8 +78,8 @@ pub fn tidy(log: &str, names: &[String], policy: &RotationPolicy) -> Tidying {
             Form::Plain | Form::Compressed => kept.push((stamp, form, name)),
         }
     }
-    tidying.remove.sort();
-    kept.sort_by_key(|(stamp, ..)| *stamp);
+    order::sort(&mut tidying.remove);
+    order::sort_by_key(&mut kept, |(stamp, ..)| *stamp);
     // The rotation adds one, and the runtime begins another.
     let room = policy.max_files.saturating_sub(2);
     let excess = kept.len().saturating_sub(room);

@@ -4,6 +4,7 @@
 //! any configured source is silent nothing unknown may be deleted ([`Mux::all_ready`]). Mirror pods, the
 //! API server's pictures of static pods, are kept apart: they are nothing to run.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ pub struct Mux {
 impl Mux {
     /// A mux that waits for these sources.
     pub fn new(sources: &[SourceKind]) -> Self {
-        Self { sets: sources.iter().map(|kind| (*kind, None)).collect(), ..Self::default() }
+        Self { sets: sources.iter().map(|kind| (*kind, None)).gather(), ..Self::default() }
     }
 
     /// Whether every configured source has spoken. Without any source nobody ever says what is wanted,
@@ -90,7 +91,7 @@ impl Mux {
             let (mirrors, pods) = update.pods.into_iter().partition(|pod| is_mirror(pod));
             update.pods = pods;
             let mirrors: Vec<Arc<Pod>> = mirrors;
-            self.mirrors = Arc::new(mirrors.into_iter().map(|pod| (pod_name(&pod), pod)).collect());
+            self.mirrors = Arc::new(mirrors.into_iter().map(|pod| (pod_name(&pod), pod)).gather());
         }
         self.sets.insert(update.source, Some(update));
         let mut merged: BTreeMap<PodUid, Arc<Pod>> = BTreeMap::new();

@@ -3,6 +3,7 @@
 //! Pods end in groups by their priority, the lowest first; a group begins when the one before has ended, or its time is over.
 //! A group without pods takes no time.
 
+use crate::util::order;
 use std::time::Duration;
 
 use super::status;
@@ -39,7 +40,7 @@ pub fn periods(whole: Duration, critical: Duration, by_priority: &[(i32, i64)]) 
             Period { priority: CRITICAL_PRIORITY, grace: seconds(critical.as_secs()) },
         ];
     }
-    periods.sort_by_key(|period| period.priority);
+    order::sort_by_key(&mut periods, |period| period.priority);
     periods
 }
 

@@ -3,6 +3,7 @@
 //! Pure functions on the caller's thread. They believe nothing: a missing part is an error in words or
 //! the value that says "unknown", an enum number from the future never stops a list.
 
+use crate::util::order;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -326,8 +327,8 @@ fn pod_of<'a>(
 }
 
 fn sort(pod: &mut RuntimePod) {
-    pod.sandboxes.sort_by_key(|sandbox| Reverse((sandbox.attempt, sandbox.created_at)));
-    pod.containers.sort_by_key(|container| Reverse((container.created_at, container.attempt)));
+    order::sort_by_key(&mut pod.sandboxes, |sandbox| Reverse((sandbox.attempt, sandbox.created_at)));
+    order::sort_by_key(&mut pod.containers, |container| Reverse((container.created_at, container.attempt)));
 }
 
 /// A container event with its pod. `None` for a kind from the future.

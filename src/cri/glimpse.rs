@@ -5,6 +5,7 @@
 //! costs a tenth of what whole messages with their labels and annotations would. Never trusts a length
 //! that it reads.
 
+use crate::util::order;
 use std::collections::BTreeMap;
 use std::io::Read;
 
@@ -97,8 +98,8 @@ fn join(sandboxes: Vec<Listed>, containers: Vec<Listed>) -> Vec<PodGlimpse> {
     }
     let mut pods: Vec<_> = pods.into_values().collect();
     for pod in &mut pods {
-        pod.sandboxes.sort_by(|a, b| a.0.cmp(&b.0));
-        pod.containers.sort_by(|a, b| a.0.cmp(&b.0));
+        order::sort_by(&mut pod.sandboxes, |a, b| a.0.cmp(&b.0));
+        order::sort_by(&mut pod.containers, |a, b| a.0.cmp(&b.0));
         // Of what is listed twice the first mention counts, as in a close look.
         pod.sandboxes.dedup_by(|later, first| later.0 == first.0);
         pod.containers.dedup_by(|later, first| later.0 == first.0);

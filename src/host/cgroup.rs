@@ -14,6 +14,7 @@
 //! folder of their own), takes a hybrid machine apart wrongly when v1 mounts are missing, swallows
 //! errors of mkdir, and needs its regular expressions for huge pages.
 
+use crate::util::order::Gather;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
@@ -359,7 +360,7 @@ impl Hierarchy {
 fn enable_controllers(folder: &Path, offered: &BTreeSet<String>) -> Result<(), HostError> {
     let control = folder.join("cgroup.subtree_control");
     let enabled = read_file(&control)?;
-    let enabled: BTreeSet<_> = enabled.split_whitespace().collect();
+    let enabled: BTreeSet<_> = enabled.split_whitespace().gather();
     let here = read_file(&folder.join("cgroup.controllers"))?;
     let wanted: Vec<_> = here
         .split_whitespace()

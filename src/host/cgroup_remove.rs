@@ -4,6 +4,7 @@
 //! Owns nothing. It never removes anything but the cgroup of a pod, and never signals itself, process 1
 //! or a process of another process namespace.
 
+use crate::util::order;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -153,7 +154,7 @@ fn pids_below(folder: &Path) -> Result<Vec<i32>, HostError> {
             Err(e) => return Err(e),
         }
     }
-    pids.sort_unstable();
+    order::sort(&mut pids);
     pids.dedup();
     Ok(pids)
 }

@@ -5,6 +5,7 @@
 //! A fact that a small or odd machine lacks is empty, not an error; only what pods cannot do without
 //! fails. It never changes the machine, only its own process.
 
+use crate::util::order;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -224,7 +225,7 @@ fn throttled(cpus: &Path) -> Vec<u32> {
         .filter(|entry| entry.path().join("thermal_throttle").is_dir())
         .filter_map(|entry| number(entry.file_name().to_str()?))
         .collect();
-    found.sort_unstable();
+    order::sort(&mut found);
     found
 }
 
@@ -242,7 +243,7 @@ fn hugepages(folder: &Path) -> Vec<(u64, u64)> {
             Some((size(entry.file_name().to_str()?)?, count))
         })
         .collect();
-    pages.sort_unstable();
+    order::sort(&mut pages);
     pages
 }
 

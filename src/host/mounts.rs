@@ -4,6 +4,7 @@
 //! the table from the calling thread's view and compares resolved paths, as the kernel prints them.
 //! It never follows a link at the target of a mount and never unmounts what it was not pointed at.
 
+use crate::util::order;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read as _;
@@ -99,7 +100,7 @@ impl MountTable {
         let mut found: Vec<_> = self.entries.iter().filter(|entry| entry.mount_point.starts_with(&path)).collect();
         found.reverse();
         // Stable: of mounts stacked on one point the newest stays first.
-        found.sort_by_key(|entry| std::cmp::Reverse(entry.mount_point.components().count()));
+        order::sort_by_key(&mut found, |entry| std::cmp::Reverse(entry.mount_point.components().count()));
         found
     }
 }

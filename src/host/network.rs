@@ -3,6 +3,7 @@
 //! Layer L1, on the caller's thread; owns nothing. Resolving a name can take as long as the resolver likes, so it
 //! is done on a thread of its own and given up after a while. No packet is sent for anything else.
 
+use crate::util::order;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub fn own_addresses() -> Vec<IpAddr> {
         four.or_else(|| address.as_sockaddr_in6().map(|six| IpAddr::V6(six.ip())))
     };
     let mut found: Vec<IpAddr> = interfaces.filter_map(address).collect();
-    found.sort_unstable();
+    order::sort(&mut found);
     found.dedup();
     found
 }

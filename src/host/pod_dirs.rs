@@ -14,6 +14,7 @@
 //! <podLogsDir>/<namespace>_<name>_<uid>/<container>/<attempt>.log
 //! ```
 
+use crate::util::order;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -131,7 +132,7 @@ impl PodDirs {
                 uids.push(PodUid::from(uid));
             }
         }
-        uids.sort();
+        order::sort(&mut uids);
         Ok(uids)
     }
 
@@ -238,7 +239,7 @@ impl PodDirs {
             Err(e) => return Err(HostError::io("list logs in", &self.logs, e)),
         };
         let mut found: Vec<_> = entries.flatten().filter_map(|e| parse_log_folder(e.file_name().to_str()?)).collect();
-        found.sort();
+        order::sort(&mut found);
         Ok(found)
     }
 }

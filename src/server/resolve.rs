@@ -2,6 +2,7 @@
 //!
 //! It never guesses: of two that fit equally none is taken, and both are told.
 
+use crate::util::order;
 use std::sync::Arc;
 
 use super::wire::{Failure, FailureKind};
@@ -61,7 +62,7 @@ pub fn find_pod(view: &NodeView, word: &str) -> Result<Arc<PodView>, Failure> {
         _ => {
             let mut names: Vec<String> =
                 found.iter().take(CANDIDATES).map(|pod| format!("{} (uid {})", full(pod), pod.uid)).collect();
-            names.sort();
+            order::sort(&mut names);
             if found.len() > CANDIDATES {
                 names.push(format!("and {} more", found.len() - CANDIDATES));
             }

@@ -9,6 +9,7 @@ mod format;
 #[cfg(test)]
 mod tests;
 
+use crate::util::order;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -201,7 +202,7 @@ impl Store {
                 }
             }
         }
-        names.sort_unstable();
+        order::sort(&mut names);
         for name in names {
             let path = self.folder.join(&name);
             if loaded.records.len() == MAX_RECORDS {
@@ -241,7 +242,7 @@ impl Store {
                 Some((meta.modified().ok()?, path))
             })
             .collect();
-        aside.sort_unstable();
+        order::sort(&mut aside);
         let extra = aside.len().saturating_sub(MAX_SET_ASIDE);
         for (_, path) in aside.into_iter().take(extra) {
             let _ = if path.is_dir() && !path.is_symlink() {

@@ -14,6 +14,7 @@ pub mod json;
 pub mod logging;
 pub mod metrics;
 pub mod notify;
+pub mod order;
 pub mod poll;
 pub mod pool;
 pub mod process;

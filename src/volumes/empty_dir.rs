@@ -3,6 +3,7 @@
 //! Layer L1, blocking, on a pod worker. A mark under the pod's `plugins` folder says that a volume is
 //! ready, where upstream keeps it too; from then on its content is the pod's and is never touched.
 
+use crate::util::order;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -169,7 +170,7 @@ fn huge_page_size(pod: &Pod, volume: &Volume, named: Option<&str>) -> Result<u64
         .flat_map(|list| list.into_keys())
         .filter_map(|name| size(name.strip_prefix("hugepages-")?))
         .collect();
-    requested.sort_unstable();
+    order::sort(&mut requested);
     requested.dedup();
     let wrong = |why: String| Err(VolumeError::invalid(volume, why));
     match (named, &requested[..]) {

@@ -3,6 +3,7 @@
 //! Layer L1, blocking, on a pod worker, which alone writes its pod's volumes. A volume that was filled
 //! once stays as it is when its sources cannot be had any more: what runs goes on with what it has.
 
+use crate::util::order;
 use std::path::{Path, PathBuf};
 
 use super::payload::Collector;
@@ -77,7 +78,7 @@ fn nested_mount_points(pod: &Pod, volume: &Volume) -> Result<Vec<PathBuf>, Volum
                 .filter_map(|mount| clean(&mount.mount_path).strip_prefix(&own).ok().map(Path::to_path_buf))
                 .filter(|path| !path.as_os_str().is_empty())
                 .collect();
-            inside.sort();
+            order::sort(&mut inside);
             for path in inside {
                 if path.components().any(|part| part == std::path::Component::ParentDir) {
                     let why = format!("invalid container mount point {}", path.display());

@@ -4,6 +4,7 @@
 //! server; [`NoObjects`] stands for a node without one. Called by pod workers on their own threads, so
 //! that an answer that is slow holds up its own pod alone. What is secret here never shows in Debug.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl From<ConfigMap> for ObjectData {
         Self {
             type_: String::new(),
             text: map.data.unwrap_or_default(),
-            bytes: map.binary_data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect(),
+            bytes: map.binary_data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).gather(),
             version: map.metadata.resource_version.unwrap_or_default(),
             immutable: map.immutable.unwrap_or(false),
         }
@@ -109,7 +110,7 @@ impl From<Secret> for ObjectData {
         Self {
             type_: secret.type_.unwrap_or_default(),
             text: BTreeMap::new(),
-            bytes: secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect(),
+            bytes: secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).gather(),
             version: secret.metadata.resource_version.unwrap_or_default(),
             immutable: secret.immutable.unwrap_or(false),
         }
@@ -118,7 +119,7 @@ impl From<Secret> for ObjectData {
 
 impl fmt::Debug for ObjectData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sizes: BTreeMap<&str, usize> = self.iter().map(|(key, value)| (key, value.len())).collect();
+        let sizes: BTreeMap<&str, usize> = self.iter().map(|(key, value)| (key, value.len())).gather();
         f.debug_struct("ObjectData").field("version", &self.version).field("sizes", &sizes).finish_non_exhaustive()
     }
 }

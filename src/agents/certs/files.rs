@@ -4,6 +4,7 @@
 //! and `kubelet-server-*` files. A certificate and its key are one file, and `kubelet-client-current.pem` is a symlink
 //! to it that is replaced in one step: no reader ever sees halves of two.
 
+use crate::util::order;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -106,7 +107,7 @@ impl CertFiles {
         };
         let mut dated: Vec<PathBuf> =
             names.iter().filter(|name| name.to_str().is_some_and(dated)).map(|name| self.folder.join(name)).collect();
-        dated.sort();
+        order::sort(&mut dated);
         let surplus = dated.len().saturating_sub(KEPT);
         for path in dated.iter().take(surplus).filter(|path| *path != current) {
             let _stays = remove_if_exists(path);
@@ -204,7 +205,7 @@ mod tests {
         let target = std::fs::read_link(files.current()).expect("a symlink");
         assert_eq!(std::fs::metadata(&target).expect("there").permissions().mode() & 0o777, 0o600);
         let mut names: Vec<_> = list(&folder.path().join("pki")).expect("listed");
-        names.sort();
+        order::sort(&mut names);
         assert!(
             (3..=4).contains(&names.len()) && !names.iter().any(|name| name == "kubelet-client-updated.pem"),
             "{names:?}"

@@ -3,6 +3,7 @@
 //! The thread `services` starts when the first pod needs them, and sits in one watch from then on. Of
 //! each service it keeps name, address and ports. It never stops anybody longer than asked.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,7 +41,7 @@ impl Inner {
         match event {
             ListEvent::Listed(all) => {
                 let all = all.iter().filter_map(ServiceFacts::of);
-                state.known = Some(all.map(|service| (name(&service), service)).collect());
+                state.known = Some(all.map(|service| (name(&service), service)).gather());
                 self.changed.notify_all();
             }
             ListEvent::Set(service) => {

@@ -2,6 +2,7 @@
 //! `objects`; owns the connections and knows which stream is for which object. What the watches say goes out as
 //! [`News`].
 
+use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,7 +110,7 @@ impl Watches {
     /// No connection is left.
     pub(super) fn turn(&mut self, shared: &Shared, until: Option<Moment>) -> Result<Vec<News>, ApiError> {
         let mut news = Vec::new();
-        let wanted: BTreeSet<ObjectKey> = shared.cache().to_watch().cloned().collect();
+        let wanted: BTreeSet<ObjectKey> = shared.cache().to_watch().cloned().gather();
         self.close_others(&wanted, &mut news)?;
         let now = clock::moment();
         self.later.retain(|key, at| wanted.contains(key) && *at > now);

@@ -3,6 +3,7 @@
 //! Lists the pod, then inspects what is new since the last view: what a dead container or a ready
 //! sandbox once told does not change, and what runs tells the same until somebody changes it. Owns nothing but its job; sends exactly one result.
 
+use crate::util::order;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ impl Job {
                 }
                 let pod = found.get_or_insert_with(|| RuntimePod { containers: Vec::new(), ..end.clone() });
                 pod.containers.push(with_last_words(container.clone()));
-                pod.containers.sort_by_key(|container| Reverse((container.created_at, container.attempt)));
+                order::sort_by_key(&mut pod.containers, |container| Reverse((container.created_at, container.attempt)));
                 recalls = true;
             }
         }

@@ -10,6 +10,8 @@ mod events;
 mod inspect;
 mod last_words;
 
+use crate::util::order;
+use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -340,7 +342,7 @@ impl PlegActor {
             }
             (pod.uid, fingerprint)
         });
-        let listed: BTreeMap<PodUid, u64> = listed.collect();
+        let listed: BTreeMap<PodUid, u64> = listed.gather();
         let gone: Vec<PodUid> = self.views.keys().filter(|uid| !listed.contains_key(*uid)).cloned().collect();
         let gone: Vec<PodUid> = gone.into_iter().filter(|uid| !self.looks.contains_key(uid)).collect();
         for uid in &gone {
@@ -508,7 +510,7 @@ fn fingerprint_of_pod(pod: &RuntimePod) -> u64 {
 }
 
 fn fingerprint(mut parts: Vec<(&str, u8)>) -> u64 {
-    parts.sort_unstable();
+    order::sort(&mut parts);
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
     // 0 stands for "look again".

@@ -1,6 +1,7 @@
 //! What a pod needs on the host before its sandbox, and what is taken away after it: folders, cgroup,
 //! volumes, logs. On a `pod-N` thread, since any file system may hang. Repeating a step is harmless.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -59,7 +60,7 @@ pub(super) fn prepare(run: &Run<'_>) -> Result<Prepared, Reason> {
         .map_err(|why| reason("FailedMount", tell_text(run, why)))?
         .map_err(|errors| reason("FailedMount", tell_mounts(run, &errors).join("; ")))?;
     tell_mounts(run, &mounted.kept);
-    let volumes = mounted.volumes.into_iter().map(|(name, volume)| (name, source(volume))).collect();
+    let volumes = mounted.volumes.into_iter().map(|(name, volume)| (name, source(volume))).gather();
     Ok(Prepared { volumes })
 }
 

@@ -9,6 +9,7 @@ use crate::api::pod::find_container;
 use crate::core::spec::container_resources;
 use crate::host::error::explain;
 use crate::msg::{Reason, ResizeContainer};
+use crate::util::order;
 
 /// The word for a resize that failed.
 const ERROR: &str = "ResizePodInPlaceError";
@@ -24,7 +25,9 @@ pub(super) fn containers(run: &mut Run<'_>, all: &[ResizeContainer]) -> Result<(
     }
     // Those first that give something back.
     let mut all: Vec<&ResizeContainer> = all.iter().collect();
-    all.sort_by_key(|one| (one.to.memory_limit > one.from.memory_limit, one.to.cpu_limit > one.from.cpu_limit));
+    order::sort_by_key(&mut all, |one| {
+        (one.to.memory_limit > one.from.memory_limit, one.to.cpu_limit > one.from.cpu_limit)
+    });
     for one in all {
         let Some((_, container)) = find_container(&work.pod, &one.name) else { continue };
         let resources = container_resources(&work.pod, &container, &tools.facts);

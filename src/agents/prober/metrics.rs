@@ -4,6 +4,7 @@ use super::pool::Done;
 use crate::api::probe::ProbeOutcome;
 use crate::core::probe::Book;
 use crate::util::metrics::kubelet::probes::{PROBE_DURATION, PROBES};
+use crate::util::order::Gather;
 
 /// Counts an attempt.
 pub(super) fn count(book: &Book, done: &Done) {
@@ -26,6 +27,6 @@ pub(super) fn count(book: &Book, done: &Done) {
 pub(super) fn forget(book: &Book) {
     PROBES.retain(&|labels| labels.get(3).is_some_and(|uid| book.has_pod(uid)));
     let names: std::collections::BTreeSet<(&str, &str)> =
-        book.pods().map(|name| (name.namespace.as_str(), name.name.as_str())).collect();
+        book.pods().map(|name| (name.namespace.as_str(), name.name.as_str())).gather();
     PROBE_DURATION.retain(&|labels| labels.len() > 2 && names.contains(&(&*labels[1], &*labels[2])));
 }

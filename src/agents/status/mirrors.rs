@@ -3,6 +3,7 @@
 //! Owns what was tried for each name lately: the watch shows the outcome a little later, and until then
 //! nothing is done twice.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use super::Reached;
@@ -43,7 +44,7 @@ impl Mirrors {
             return Reached::NotTried;
         }
         let steps = mirror::plan(&view.pods, &view.mirrors, owner);
-        let named: BTreeMap<PodName, MirrorStep> = steps.into_iter().map(|step| (name_of(&step), step)).collect();
+        let named: BTreeMap<PodName, MirrorStep> = steps.into_iter().map(|step| (name_of(&step), step)).gather();
         self.tried.retain(|name, tried| named.get(name) == Some(&tried.step));
         let mut reached = Reached::NotTried;
         for (name, step) in named {

@@ -3,6 +3,7 @@
 //! Layer L1, pure. Reads both forms of the file (`{"auths": …}` and the older bare map) and matches as
 //! upstream does. Errors name a line and never what stands there.
 
+use crate::util::order;
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
@@ -73,7 +74,7 @@ impl Keyring {
         }
         self.entries.append(&mut added);
         // Stable: of two for one place the older one is tried first.
-        self.entries.sort_by(|a, b| b.0.cmp(&a.0));
+        order::sort_by(&mut self.entries, |a, b| b.0.cmp(&a.0));
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! A decision once made is kept: a pod that was admitted in an earlier life of the agent is not asked about again,
 //! and it counts before all that are new.
 
+use crate::util::order;
 use std::time::Duration;
 
 use super::drive::Turn;
@@ -182,7 +183,7 @@ impl Node {
 
     /// Brings pods into the order in which they are asked about: the oldest first.
     pub(super) fn in_admission_order(&self, uids: &mut [PodUid]) {
-        uids.sort_by_cached_key(|uid| {
+        order::sort_by_key(uids, |uid| {
             let created = self.pods.get(uid).and_then(|e| e.pod.metadata.creation_timestamp.clone());
             (created, uid.clone())
         });

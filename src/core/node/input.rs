@@ -1,5 +1,7 @@
 //! What each input means for the node. Pure; see the parent module.
 
+use crate::util::order;
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -156,7 +158,7 @@ impl Node {
             self.event(now, uid, "", EventType::Warning, "FailedSync", text);
         }
         let met = self.meet_strangers(&scope, &changed, &gone, &unknown);
-        let unknown: BTreeMap<PodUid, String> = unknown.into_iter().map(|pod| (pod.uid, pod.why)).collect();
+        let unknown: BTreeMap<PodUid, String> = unknown.into_iter().map(|pod| (pod.uid, pod.why)).gather();
         let first = self.listed_at.is_none();
         let mut touched: Vec<PodUid> = Vec::new();
         if scope == Scope::All {
@@ -397,7 +399,7 @@ impl Node {
     }
 
     fn adopt_all(&mut self, now: Now, mut unwanted: Vec<PodUid>) {
-        unwanted.sort();
+        order::sort(&mut unwanted);
         unwanted.dedup();
         for uid in unwanted {
             if self.pods.contains_key(&uid) {

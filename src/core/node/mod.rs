@@ -20,6 +20,7 @@ mod tally;
 mod tests;
 mod view;
 
+use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -228,7 +229,7 @@ impl Node {
             uncertain: BTreeSet::new(),
             unseen: BTreeSet::new(),
             strangers: BTreeMap::new(),
-            records: records.into_iter().map(|r| (r.uid.clone(), r)).collect(),
+            records: records.into_iter().map(|r| (r.uid.clone(), r)).gather(),
             leftovers: BTreeSet::new(),
             making_room: BTreeSet::new(),
             health: RuntimeHealth::Up,

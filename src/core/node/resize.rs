@@ -4,6 +4,7 @@
 //! `wanted` has what the source wants, `pod` what is allocated, and a container's memory what it has while that is
 //! something else. All three are known after a restart: the first from the source, the others from the record.
 
+use crate::util::order;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
@@ -204,7 +205,7 @@ impl Node {
                 (key, e.uid.clone())
             })
             .collect();
-        waiting.sort();
+        order::sort(&mut waiting);
         for (_, uid) in waiting {
             if let Some(entry) = self.pods.get_mut(&uid) {
                 entry.resize_again = Some(now.mono);

@@ -3,6 +3,7 @@
 //! Layer L1, pure. The patch is a strategic merge patch for the status subresource, which takes labels
 //! and annotations too. Lists are replaced whole, except conditions, which merge by their type.
 
+use crate::util::order;
 use serde_json::{Map, Value, json};
 
 use crate::api::v1::{Node, NodeCondition};
@@ -18,7 +19,7 @@ pub fn differs(old: &Node, new: &Node) -> bool {
             // The server keeps whole seconds.
             condition.last_transition_time = None;
         }
-        conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        order::sort_by(&mut conditions, |a, b| a.type_.cmp(&b.type_));
         conditions
     };
     plain(old) != plain(new) || !patch_parts(old, new, Heartbeats::Left).is_empty()

@@ -4,6 +4,7 @@
 
 use crate::api::runtime::Image;
 use crate::api::v1::ContainerImage;
+use crate::util::order;
 
 /// How many names of one image are told.
 const MAX_NAMES: usize = 5;
@@ -11,7 +12,7 @@ const MAX_NAMES: usize = 5;
 /// The largest images first, at most `max` (`nodeStatusMaxImages`; negative for all). The order is the
 /// same for the same images, so that a list in another order is no news.
 pub fn status_images(mut images: Vec<Image>, max: i32) -> Vec<ContainerImage> {
-    images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| b.id.cmp(&a.id)));
+    order::sort_by(&mut images, |a, b| b.size.cmp(&a.size).then_with(|| b.id.cmp(&a.id)));
     if let Ok(max) = usize::try_from(max) {
         images.truncate(max);
     }

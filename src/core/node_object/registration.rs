@@ -3,6 +3,7 @@
 //! Layer L1, pure. Taking over follows upstream: labels that describe the machine and the attach
 //! annotation are put right, everything else is the administrator's, taints and extra labels included.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use super::{NodeSettings, OPERATING_SYSTEM, addresses};
@@ -48,7 +49,7 @@ pub fn initial(settings: &NodeSettings) -> Node {
         (OLD_ARCH, architecture),
     ];
     let mut labels: BTreeMap<String, String> =
-        own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).gather();
     labels.extend(settings.labels.clone());
     let mut taints = settings.taints.clone();
     if settings.external_cloud {

@@ -3,6 +3,7 @@
 //! Layer L1, pure. A runtime that does not answer for half a minute is down; a single failed question
 //! says nothing, as upstream has it.
 
+use crate::util::order;
 use std::time::Duration;
 
 use crate::api::moment::Moment;
@@ -29,7 +30,7 @@ impl RuntimeSeen {
         if status.runtime_ready() {
             self.ready_at = Some(now);
         }
-        status.handlers.sort_by(|a, b| a.name.cmp(&b.name));
+        order::sort_by(&mut status.handlers, |a, b| a.name.cmp(&b.name));
         status.info.clear();
         self.status = Some(status);
     }

@@ -1,5 +1,6 @@
 //! The plans that bring a pod to rest and then remove it. Pure; see the parent module.
 
+use crate::util::order;
 use std::time::Duration;
 
 use super::{Plan, containers_in_order, is_ready, pre_stop, remove_step, sandboxes_in_order};
@@ -28,7 +29,7 @@ pub(super) fn stops(pod: Option<&Pod>, alive: &[&RuntimeContainer], reason: Stop
             }
         })
         .collect();
-    stops.sort_by(|a, b| (a.wave, &a.name, &a.id).cmp(&(b.wave, &b.name, &b.id)));
+    order::sort_by(&mut stops, |a, b| (a.wave, &a.name, &a.id).cmp(&(b.wave, &b.name, &b.id)));
     stops
 }
 

@@ -14,6 +14,7 @@ mod restart_all;
 #[cfg(test)]
 mod tests;
 
+use crate::util::order;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -123,14 +124,14 @@ pub fn newest_sandbox(observed: &RuntimePod) -> Option<&RuntimeSandbox> {
 /// All sandboxes, newest first, whatever the order of the list.
 fn sandboxes_in_order(observed: &RuntimePod) -> Vec<&RuntimeSandbox> {
     let mut sandboxes: Vec<&RuntimeSandbox> = observed.sandboxes.iter().collect();
-    sandboxes.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
+    order::sort_by(&mut sandboxes, |a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
     sandboxes
 }
 
 /// All containers, by name and newest first, whatever the order of the list.
 fn containers_in_order(observed: &RuntimePod) -> Vec<&RuntimeContainer> {
     let mut containers: Vec<&RuntimeContainer> = observed.containers.iter().collect();
-    containers.sort_by(|a, b| {
+    order::sort_by(&mut containers, |a, b| {
         a.name.cmp(&b.name).then_with(|| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)))
     });
     containers

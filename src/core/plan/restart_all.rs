@@ -13,6 +13,8 @@ use crate::api::runtime::{ContainerState, RuntimeContainer};
 use crate::api::v1::Container;
 use crate::core::status::restarts_all;
 use crate::msg::{OnFailure, Step, StopReason};
+use crate::util::order;
+use crate::util::order::Gather;
 
 /// The plan that ends a round, if one has to end now. Without steps nothing is left of it, and only the
 /// new round has to be remembered.
@@ -35,11 +37,11 @@ pub(super) fn plan(input: &PlanInput<'_>) -> Option<Plan> {
             removals.push(((asks(input, &spec, container), kind.is_init()), *container));
         }
     }
-    removals.sort_by_key(|(order, ..)| *order);
+    order::sort_by_key(&mut removals, |(order, ..)| *order);
     for (_, container) in removals {
         plan.push(remove_step(container), cause.as_str(), OnFailure::Abort);
     }
-    plan.new_round = named().map(|(_, spec)| (spec.name.clone(), next_attempt(input, &spec.name))).collect();
+    plan.new_round = named().map(|(_, spec)| (spec.name.clone(), next_attempt(input, &spec.name))).gather();
     Some(plan)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Layer L1, pure, any thread. It adds up and compares; it never decides what fits.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::Quantity;
@@ -26,7 +27,7 @@ pub enum Overhead {
 /// A list of the API with its numbers read; entries that are no quantities are left out.
 pub fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> ResourceList {
     let read = |(name, q): (&String, &Quantity)| Some((name.clone(), Amount::try_from(q).ok()?));
-    list.into_iter().flatten().filter_map(read).collect()
+    list.into_iter().flatten().filter_map(read).gather()
 }
 
 /// One entry of a list, zero when absent.

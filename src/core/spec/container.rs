@@ -2,6 +2,7 @@
 //!
 //! Layer L1, pure. It gathers what the other files of this folder decide.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::runtime::{ContainerSpec, ImageSpec};
@@ -81,7 +82,7 @@ pub fn subpaths(
 }
 
 fn env_map(env: &[(String, String)]) -> BTreeMap<&str, &str> {
-    env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    env.iter().map(|(name, value)| (name.as_str(), value.as_str())).gather()
 }
 
 /// A field that would be left out silently is told instead.

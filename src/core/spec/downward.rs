@@ -3,6 +3,7 @@
 //! Layer L1, pure. It writes no file: [`downward_files`] tells what a downwardAPI volume (or a
 //! downwardAPI source of a projected one) must contain.
 
+use crate::util::order;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -71,7 +72,7 @@ fn in_node_order<'a>(pod_ips: &'a [String], facts: &NodeFacts) -> Vec<&'a str> {
     let first_is_v6 = facts.node_ips.first().map(|ip| is_v6(ip));
     let mut ips: Vec<&str> = pod_ips.iter().map(String::as_str).collect();
     if let Some(v6) = first_is_v6 {
-        ips.sort_by_key(|ip| is_v6(ip) != v6);
+        order::sort_by_key(&mut ips, |ip| is_v6(ip) != v6);
     }
     ips
 }

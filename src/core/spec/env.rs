@@ -4,6 +4,7 @@
 //! fetches none. Variables keep the order in which they are declared, so that two runs of the same
 //! spec ask the runtime for the same thing.
 
+use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pod;
@@ -104,7 +105,7 @@ pub fn environment(
 ) -> Result<Vec<(String, String)>, SpecError> {
     let mut variables = Variables::default();
     from_whole_objects(pod, container, sources, &mut variables)?;
-    let services: BTreeMap<&str, &str> = sources.services.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let services: BTreeMap<&str, &str> = sources.services.iter().map(|(k, v)| (k.as_str(), v.as_str())).gather();
     for declared in container.env.iter().flatten() {
         let literal = declared.value.as_deref().unwrap_or_default();
         let value = match &declared.value_from {

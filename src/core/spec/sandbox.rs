@@ -2,6 +2,7 @@
 //!
 //! Layer L1, pure. It gathers what the other files of this folder decide.
 
+use crate::util::order::Gather;
 use std::collections::BTreeSet;
 
 use crate::api::pod;
@@ -39,7 +40,7 @@ pub fn sandbox_spec(
         labels: marks::sandbox_labels(pod),
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
         cgroup_parent: qos::pod_cgroup_parent(pod, &facts.cgroup),
-        sysctls: sysctls.unwrap_or_default().iter().map(|s| (sysctl_name(&s.name), s.value.clone())).collect(),
+        sysctls: sysctls.unwrap_or_default().iter().map(|s| (sysctl_name(&s.name), s.value.clone())).gather(),
         security: security::sandbox_security(pod, facts, inputs.runtime_handler, inputs.user_namespace)?,
         overhead: resources::overhead_resources(pod, facts),
         resources: resources::sandbox_resources(pod, facts),

@@ -4,6 +4,7 @@
 //! rest of them is of no use on a node.
 
 use crate::api::v1::Service;
+use crate::util::order;
 
 /// What a node has to know of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub fn variables<'a>(
 ) -> Vec<(String, String)> {
     let mut seen: Vec<&ServiceFacts> = services.into_iter().filter(|s| s.is_seen_from(namespace, links)).collect();
     // The API server's own goes before one of the same name in the pod's namespace, as upstream's does by chance.
-    seen.sort_by_key(|service| (&service.name, service.namespace == namespace));
+    order::sort_by_key(&mut seen, |service| (&service.name, service.namespace == namespace));
     let mut all = Vec::new();
     for service in seen {
         of_service(service, &mut all);

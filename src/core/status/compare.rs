@@ -3,6 +3,7 @@
 //! Layer L1, pure. It compares what a node agent owns and means: absent and empty are the same,
 //! quantities compare by number, times to the second, and conditions of others don't count.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use super::conditions::{is_own, is_shared};
@@ -51,7 +52,7 @@ fn same_conditions(a: Option<&[PodCondition]>, b: Option<&[PodCondition]>) -> bo
     let own = |list: Option<&[PodCondition]>| -> BTreeMap<String, [String; 3]> {
         let list = list.unwrap_or_default().iter().filter(|c| is_own(&c.type_) || is_shared(&c.type_));
         let text = |t: &Option<String>| t.clone().unwrap_or_default();
-        list.map(|c| (c.type_.clone(), [c.status.clone(), text(&c.reason), text(&c.message)])).collect()
+        list.map(|c| (c.type_.clone(), [c.status.clone(), text(&c.reason), text(&c.message)])).gather()
     };
     own(a) == own(b)
 }

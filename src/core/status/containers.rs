@@ -12,6 +12,7 @@ use crate::api::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     ContainerUser, LinuxContainerUser, VolumeMount, VolumeMountStatus,
 };
+use crate::util::order;
 
 /// Bytes of all termination messages of a pod together; each container has its share.
 const MAX_TERMINATION_MESSAGES: usize = 12 * 1024;
@@ -65,8 +66,8 @@ pub(super) fn container_statuses(input: &StatusInput<'_>, view: &View<'_>) -> Li
     for list in [&mut lists.init, &mut lists.app, &mut lists.ephemeral] {
         list.shrink_to_fit();
     }
-    lists.app.sort_by(|a, b| a.name.cmp(&b.name));
-    lists.ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
+    order::sort_by(&mut lists.app, |a, b| a.name.cmp(&b.name));
+    order::sort_by(&mut lists.ephemeral, |a, b| a.name.cmp(&b.name));
     lists
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Layer L1, pure. A quantity that can't be read counts as absent; validation has refused it long before.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::Quantity;
@@ -92,6 +93,6 @@ pub(super) fn requested(pod: &Pod) -> Option<List> {
 }
 
 fn print(total: ResourceList) -> Option<List> {
-    let list: List = total.into_iter().map(|(name, amount)| (name, amount.to_quantity())).collect();
+    let list: List = total.into_iter().map(|(name, amount)| (name, amount.to_quantity())).gather();
     Some(list).filter(|l| !l.is_empty())
 }

@@ -3,6 +3,8 @@
 //! Layer L1, pure, used by the status computation only. It trusts neither order nor uniqueness of the
 //! lists it reads.
 
+use crate::util::order;
+use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
@@ -33,11 +35,11 @@ impl<'a> View<'a> {
         let is_ready = |s: &&RuntimeSandbox| s.state == SandboxState::Ready;
         let key = |s: &&'a RuntimeSandbox| (s.attempt, s.created_at, &s.id, is_ready(s), &s.ips, s.host_network);
         let sandbox = observed.sandboxes.iter().max_by_key(key);
-        let ready: BTreeSet<_> = observed.sandboxes.iter().filter(is_ready).map(|s| &s.id).collect();
+        let ready: BTreeSet<_> = observed.sandboxes.iter().filter(is_ready).map(|s| &s.id).gather();
 
         // Attempts come before creation times: a clock that was set back does not reorder instances.
         let mut sorted: Vec<&RuntimeContainer> = observed.containers.iter().collect();
-        sorted.sort_unstable_by(|a, b| {
+        order::sort_by(&mut sorted, |a, b| {
             let key = |c: &'a RuntimeContainer| (c.attempt, c.created_at, &c.id, state_key(&c.state));
             key(b).cmp(&key(a))
         });

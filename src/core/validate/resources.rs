@@ -1,5 +1,6 @@
 //! Requests and limits of containers and pods. Pure.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use super::names::qualified_name;
@@ -131,7 +132,7 @@ fn check(report: &mut Report, resources: &ResourceRequirements, plain: &[&str], 
     report.at("requests", |report| {
         // A request that repeats its limit, as most do by default, has been judged with it.
         let own = requests.iter().filter(|(name, request)| limits.get(*name) != Some(request));
-        let own: ResourceList = own.map(|(name, request)| (name.clone(), request.clone())).collect();
+        let own: ResourceList = own.map(|(name, request)| (name.clone(), request.clone())).gather();
         check_list(report, &own, plain, takes_extended);
         for (name, request) in requests {
             let (Some(request), limit) = (amount(request), limits.get(name).map(amount)) else { continue };

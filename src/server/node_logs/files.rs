@@ -3,6 +3,7 @@
 //! On the threads of the connections. It owns nothing. Links are followed as long as they stay below the folder; nothing beyond it is ever opened,
 //! whatever a pod that was given a part of it puts there.
 
+use crate::util::order;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -77,7 +78,7 @@ pub fn page(root: &Path, path: &str) -> Result<String, HostError> {
         let slash = if is_folder { "/" } else { "" };
         names.push(format!("{}{slash}", entry.file_name().to_string_lossy()));
     }
-    names.sort_unstable();
+    order::sort(&mut names);
     let mut page = "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n".to_owned();
     for name in names {
         page.push_str(&format!("<a href=\"{}\">{}</a>\n", link(&name), escaped(&name)));

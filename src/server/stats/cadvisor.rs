@@ -3,6 +3,7 @@
 //!
 //! One table of metrics, and one list of cgroups that each is told of. What a cgroup has no figure for is left out.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -145,7 +146,7 @@ pub(super) fn write(stats: &Stats, node: &NodeReading, text: &mut Text<'_>) {
     network(text, &subjects, at);
     let mut reader = Reader::new(&stats.sources.proc);
     let devices: BTreeMap<(u32, u32), BlockDevice> =
-        reader.block_devices().into_iter().map(|device| (device.device, device)).collect();
+        reader.block_devices().into_iter().map(|device| (device.device, device)).gather();
     disks(text, &subjects, &devices, at);
     rooms(stats, text, &subjects, at);
     text.head("container_scrape_error", Gauge, "1 if the machine's figures could not be read, else 0.");

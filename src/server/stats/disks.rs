@@ -2,6 +2,7 @@
 //!
 //! On the caller's thread, which waits for disks and for the runtime up to a limit and does without their figures then.
 
+use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub(super) fn find(stats: &Stats, node: &NodeReading) -> Disks {
     let images = client.image_fs_info(&cancel).unwrap_or_default();
     let layers = client.list_container_stats(&ContainerFilter::default(), &cancel).unwrap_or_default();
     let layers: BTreeMap<ContainerId, FilesystemUsage> =
-        layers.into_iter().filter_map(|stats| Some((stats.id, stats.writable_layer?))).collect();
+        layers.into_iter().filter_map(|stats| Some((stats.id, stats.writable_layer?))).gather();
 
     let file_system = |path: &str| Question { path: PathBuf::from(path), measure: Measure::FileSystem };
     let mut small = vec![Question { path: sources.dirs.root().to_path_buf(), measure: Measure::FileSystem }];

@@ -1,6 +1,8 @@
 //! Header blocks of HTTP/2 (RFC 7541) between peers that keep no table of their own: literals go out, and what comes in
 //! draws on the standard's fixed table at most. Pure.
 
+use crate::util::order;
+
 /// Last place of the standard's fixed table.
 pub const LAST_PLACE: usize = 61;
 
@@ -181,7 +183,7 @@ const MOST_BITS: usize = 30;
 /// Unpacks Huffman's code; `None` if it is none.
 fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let mut order: Vec<u8> = (0..=u8::MAX).collect();
-    order.sort_by_key(|byte| BITS[usize::from(*byte)]);
+    order::sort_by_key(&mut order, |byte| BITS[usize::from(*byte)]);
     let mut count = [0_u32; MOST_BITS + 1];
     for bits in BITS {
         count[usize::from(bits)] += 1;

@@ -3,6 +3,7 @@
 //! On the threads that serve requests; reads the process's own files in /proc. There is no profiler inside: what Go's tools would read can't be
 //! had, and is refused with a word on what there is instead.
 
+use crate::util::order;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -80,7 +81,7 @@ fn threads() -> String {
         let cpu = (ticks(11) + ticks(12)) as f64 / 100.0;
         lines.push(format!("{name:<16} {state} {cpu:>9.2} {waits}"));
     }
-    lines.sort();
+    order::sort(&mut lines);
     format!("{} threads\n\n{:<16} S {:>9} WAITS IN\n{}\n", lines.len(), "NAME", "CPU S", lines.join("\n"))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! On the threads that serve requests; asks the checks, which end within seconds.
 
+use crate::util::order;
 use std::fmt::Write as _;
 
 use super::super::NodeParts;
@@ -26,7 +27,7 @@ pub(in crate::server::node) fn all(parts: &NodeParts, request: &mut Request<'_>)
     }
     let mut unknown: Vec<&str> = excluded;
     unknown.retain(|name| parts.checks.iter().all(|check| check.name() != *name));
-    unknown.sort_unstable();
+    order::sort(&mut unknown);
     unknown.dedup();
     if !unknown.is_empty() {
         let unknown: Vec<String> = unknown.iter().map(|name| format!("{name:?}")).collect();

@@ -2,6 +2,7 @@
 //!
 //! On the threads that serve requests. The flags are read from the process's own command line when somebody asks; nothing is kept for that.
 
+use crate::util::order;
 use std::fmt::Write as _;
 use std::io;
 
@@ -58,7 +59,7 @@ fn values(configuration: &Map<String, Value>, given: &[String]) -> Vec<(&'static
         };
         values.push((flag.name, value));
     }
-    values.sort();
+    order::sort(&mut values);
     values
 }
 
@@ -142,7 +143,7 @@ fn age() -> i64 {
 fn paths() -> Vec<String> {
     let first = |path: &str| format!("/{}", path.trim_start_matches('/').split('/').next().unwrap_or_default());
     let mut paths: Vec<String> = super::super::routes::ROUTES.iter().map(|endpoint| first(endpoint.path)).collect();
-    paths.sort();
+    order::sort(&mut paths);
     paths.dedup();
     paths
 }
