@@ -5,9 +5,10 @@
 //! never judges a status code.
 
 use std::io::{self, Read};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustls::crypto::ring;
 use ureq::Agent;
 use ureq::config::AutoHeaderValue;
 use ureq::http::{HeaderName, HeaderValue, Uri};
@@ -130,6 +131,7 @@ impl Fetcher {
         }
         self.tls.get_or_init(|| {
             let tls = TlsConfig::builder().root_certs(system_roots());
+            let tls = tls.unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()));
             agent(self.proxy.clone(), &self.user_agent, Some(tls.build()))
         })
     }
@@ -201,7 +203,8 @@ fn agent(proxy: Option<ureq::Proxy>, user_agent: &str, tls: Option<TlsConfig>) -
     Agent::new_with_config(config.build())
 }
 
-/// The certificates that this machine trusts; those compiled in where it has none that can be read.
+/// The certificates that this machine trusts. Where it has none that can be read no server is trusted: whom an agent trusts is
+/// for its machine to say, not for who compiled it.
 fn system_roots() -> RootCerts {
     let pem = system_roots_pem();
     let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
@@ -210,7 +213,12 @@ fn system_roots() -> RootCerts {
             _ => None,
         })
         .collect();
-    if certificates.is_empty() { RootCerts::WebPki } else { RootCerts::from(certificates) }
+    if certificates.is_empty() {
+        log::warn!(
+            "no certificate of an authority is on this machine: no server is trusted over https; install ca-certificates, or name a file in SSL_CERT_FILE"
+        );
+    }
+    RootCerts::from(certificates)
 }
 
 /// The machine's bundle of trusted certificates as PEM text; empty where there is none.
