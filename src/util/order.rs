@@ -63,10 +63,12 @@ mod tests {
     use std::cmp::Reverse;
     use std::collections::{BTreeMap, BTreeSet};
 
+    type Way = dyn Fn(&mut Vec<(u8, u16)>);
+
     proptest! {
         #[test]
         fn lists_come_into_the_order_that_the_standard_library_gives(items in prop::collection::vec((0u8..6, any::<u16>()), 0..40)) {
-            let check = |ours: &dyn Fn(&mut Vec<(u8, u16)>), theirs: &dyn Fn(&mut Vec<(u8, u16)>)| {
+            let check = |ours: &Way, theirs: &Way| {
                 let (mut one, mut other) = (items.clone(), items.clone());
                 ours(&mut one);
                 theirs(&mut other);
