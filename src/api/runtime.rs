@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::labels::Marks;
+use super::labels::{CONFIG_SEEN, CONFIG_SOURCE, Marks};
 use super::{ContainerId, PodUid, SandboxId};
 
 /// Nanoseconds since 1970-01-01 UTC as the runtime tells them; 0 means "not yet" or "unknown".
@@ -25,6 +25,33 @@ pub struct RuntimePod {
     pub sandboxes: Vec<RuntimeSandbox>,
     /// Newest first (by creation time, then attempt).
     pub containers: Vec<RuntimeContainer>,
+}
+
+/// A static pod of a manifest file, as its sandbox or its record tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilePod {
+    /// Pod namespace.
+    pub namespace: String,
+    /// Pod name, with the node's behind it.
+    pub name: String,
+    /// Pod uid, given by whoever began it.
+    pub uid: String,
+    /// When its agent first saw it, RFC 3339 text.
+    pub seen: String,
+}
+
+impl FilePod {
+    /// From a pod's metadata; `None` for a pod of another source.
+    pub fn from_annotations(
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        annotations: &BTreeMap<String, String>,
+    ) -> Option<Self> {
+        annotations.get(CONFIG_SOURCE).filter(|source| *source == "file")?;
+        let [namespace, name, uid] = [namespace, name, uid].map(str::to_owned);
+        Some(Self { namespace, name, uid, seen: annotations.get(CONFIG_SEEN)?.clone() })
+    }
 }
 
 /// State of a pod sandbox (CRI `PodSandboxState`).

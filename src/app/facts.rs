@@ -3,11 +3,13 @@
 use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::agents::log_rotation::LogRotationSettings;
 use crate::agents::pod_worker::{AdmissionHook, HookFailure, IdRanges};
 use crate::agents::shutdown::ShutdownConfig;
+use crate::api::record::PodRecord;
+use crate::api::runtime::FilePod;
 use crate::api::v1::Taint;
 use crate::api::{Quantity, quantity};
 use crate::config::features::is_enabled;
@@ -36,6 +38,8 @@ const RESOLVER_TIME: Duration = Duration::from_secs(2);
 
 /// How long the start waits for a runtime that is not there yet. Pods wait for it anyway.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long static pods wait to know which of them run already.
+const ELDERS_LIMIT: Duration = Duration::from_secs(10);
 
 /// The node's name: `--hostname-override`, else the host's.
 pub(super) fn node_name(flags: &NodeFlags, machine: &MachineFacts) -> String {
@@ -169,24 +173,45 @@ pub(crate) fn vmodule(logging: &crate::config::nested::Logging) -> Vec<(String, 
     logging.vmodule.iter().map(|item| (item.file_pattern.clone(), item.verbosity)).collect()
 }
 
+/// The static pods of files that this agent remembers.
+pub(super) fn file_pods(records: &[PodRecord]) -> Vec<FilePod> {
+    let of = |record: &PodRecord| {
+        let metadata = &record.pod.metadata;
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let (namespace, name) = (text(&metadata.namespace), text(&metadata.name));
+        FilePod::from_annotations(&namespace, &name, record.uid.as_str(), metadata.annotations.as_ref()?)
+    };
+    records.iter().filter_map(of).collect()
+}
+
+/// How the file source finds the static pods of an earlier agent: those remembered, and those that the runtime has. It waits for a
+/// runtime that starts, since pods wait for it too, but not for ever.
+pub(super) fn elders(client: Client, remembered: Vec<FilePod>) -> impl FnOnce(&Cancel) -> Vec<FilePod> {
+    move |stop| {
+        let client = client.with_timeout(ELDERS_LIMIT);
+        let until = Instant::now() + ELDERS_LIMIT;
+        let mut pods = remembered;
+        loop {
+            match client.file_pods(stop) {
+                Ok(found) => pods.extend(found),
+                Err(error) if Instant::now() >= until => {
+                    log::warn!(
+                        "static pods that run under the uid of another agent are not known, and will begin anew: {error}"
+                    );
+                }
+                Err(_) if !stop.wait(PATIENCE) => continue,
+                Err(_) => {}
+            }
+            return pods;
+        }
+    }
+}
+
 /// A driver in the words of the host.
 pub(crate) fn driver_of(told: crate::api::runtime_info::CgroupDriver) -> CgroupDriver {
     match told {
         crate::api::runtime_info::CgroupDriver::Systemd => CgroupDriver::Systemd,
         crate::api::runtime_info::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
-    }
-}
-
-/// Who makes cgroups: the runtime's word counts where it gives one, as with the kubelet; else what is set.
-pub(super) fn cgroup_driver(config: &KubeletConfiguration, runtime: &RuntimeFacts) -> CgroupDriver {
-    let set = if config.cgroup_driver == "systemd" { CgroupDriver::Systemd } else { CgroupDriver::Cgroupfs };
-    let told = runtime.cgroup_driver.filter(|_| is_enabled(&config.feature_gates, "KubeletCgroupDriverFromCRI"));
-    match told {
-        Some(told) if told != set => {
-            log::warn!("cgroupDriver is {set}, and the container runtime uses {told}: {told} it is");
-            told
-        }
-        Some(_) | None => set,
     }
 }
 

@@ -4,7 +4,7 @@
 //! are never stopped by the agent's end: the next start finds them again.
 
 mod cluster;
-mod driver;
+pub(crate) mod driver;
 pub(crate) mod facts;
 mod join;
 mod node_server;
@@ -68,7 +68,7 @@ const LEFTOVERS_EVERY: Duration = Duration::from_secs(30);
 /// The node cannot be a node: the facts that pods need are missing, a setting forbids it, or the kernel
 /// has no threads left.
 pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> {
-    let Loaded { mut config, flags, own, warnings, notes } = loaded;
+    let Loaded { mut config, flags, own, cgroup_driver_from, warnings, notes } = loaded;
     crate::util::heap::keep_small();
     // Before any other thread starts, so that all of them leave these signals to the main thread.
     let signals = Signals::block().context("block signals")?;
@@ -101,7 +101,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         Client::new(&config.container_runtime_endpoint, image_endpoint, config.runtime_request_timeout.to_std())
             .context("containerRuntimeEndpoint")?;
     let runtime = facts::RuntimeFacts::ask(&client);
-    let driver = facts::cgroup_driver(&config, &runtime);
+    let driver = driver::choose(&config, cgroup_driver_from.as_deref(), runtime.cgroup_driver)?;
     let cgroups = cgroup_tree(&config, driver)?;
 
     let (store, remembered) = Store::open(&root_dir.join("ferrolet"));
@@ -112,6 +112,8 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         log::error!("pods are not remembered across a restart until this is mended: {problem}");
     }
     let store = Arc::new(StoreHandle::start(store).context("start the store")?);
+
+    let file_pods = facts::file_pods(&remembered.records);
 
     let mut sources = Vec::new();
     if !config.static_pod_path.is_empty() {
@@ -280,7 +282,8 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         let sender = source_sender.clone();
         // Disconnected: the agent ends.
         let send = move |update| drop(sender.send(update));
-        Some(FileSourceHandle::spawn(settings, send).context("start the file source")?)
+        let elders = facts::elders(client.clone(), file_pods);
+        Some(FileSourceHandle::spawn(settings, elders, send).context("start the file source")?)
     };
 
     let http_source = if config.static_pod_url.is_empty() {
@@ -319,8 +322,8 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         None => None,
     };
 
-    let second_thoughts =
-        driver::watch(&config, &runtime, driver, client.clone()).context("start the watch for the cgroup driver")?;
+    let second_thoughts = driver::watch(&config, cgroup_driver_from, &runtime, driver, client.clone())
+        .context("start the watch for the cgroup driver")?;
     let shutdown = match facts::shutdown(&periods) {
         None => None,
         Some(settings) => {
@@ -426,6 +429,7 @@ fn cgroup_tree(
     config: &crate::config::KubeletConfiguration,
     driver: CgroupDriver,
 ) -> anyhow::Result<Option<CgroupTree>> {
+    driver::check_machine(driver, Path::new(driver::SYSTEMD_RUNS))?;
     let tree = CgroupTree::open(Path::new(MOUNT_TABLE), Path::new(CGROUP_MOUNT), &config.cgroup_root, driver)
         .context("find the cgroup hierarchy")?;
     if tree.version() == CgroupVersion::V1 {

@@ -285,6 +285,7 @@ mod tests {
             config: new,
             flags: Default::default(),
             own: Default::default(),
+            cgroup_driver_from: None,
             warnings: Vec::new(),
             notes: Vec::new(),
         };

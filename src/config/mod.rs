@@ -46,6 +46,8 @@ pub struct Loaded {
     pub flags: NodeFlags,
     /// What only ferrolet has.
     pub own: OwnConfig,
+    /// The flag or the file that sets `cgroupDriver`; `None` where nobody does: the container runtime's word counts then.
+    pub cgroup_driver_from: Option<String>,
     /// What the owner should know; log each as a warning.
     pub warnings: Vec<String>,
     /// What explains what was read; log each for information.
@@ -87,6 +89,9 @@ pub fn load_command_line(line: CommandLine) -> Result<Loaded, LoadError> {
     let mut loader = Loader::default();
     let mut config = loader.lay_together(&line);
     let CommandLine { node, node_flags_used, settings, problems, warnings, .. } = line;
+    let says = |value: &Value| !value.is_null() && value != "";
+    let named = loader.source_of("cgroupDriver", &settings).filter(|(_, value)| says(value));
+    let cgroup_driver_from = named.map(|(source, _)| source);
     config.seccomp_default |= node.seccomp_default;
     let checks = validate::validate(&config).into_iter();
     let checks: Vec<Problem> = checks.map(|problem| loader.name_source(problem, &settings)).collect();
@@ -105,7 +110,7 @@ pub fn load_command_line(line: CommandLine) -> Result<Loaded, LoadError> {
     }
     let (now, before) = (print::to_map(&config), loader.baseline());
     warnings.extend(in_force::warning(&now, &before, &node_flags_used));
-    Ok(Loaded { config, flags: node, own, warnings, notes: loader.notes })
+    Ok(Loaded { config, flags: node, own, cgroup_driver_from, warnings, notes: loader.notes })
 }
 
 /// The name of a flag and what it set, by the path in the configuration.
@@ -210,18 +215,20 @@ impl Loader {
 
     /// Says which flag or file a problem comes from, where one of them set the field.
     fn name_source(&self, problem: Problem, settings: &Settings) -> Problem {
-        let under = |path: &str| {
-            problem.at.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-        };
-        if let Some((_, (flag, _))) = settings.iter().find(|(path, _)| under(path)) {
-            let source = format!("--{flag}");
-            return problem.from_source(&source);
-        }
-        let end = problem.at.find(['.', '[']).unwrap_or(problem.at.len());
-        let top = &problem.at[..end];
-        match self.layers.iter().rev().find(|layer| layer.fields.contains_key(top)) {
-            Some(layer) => problem.from_source(&layer.source),
+        match self.source_of(&problem.at, settings) {
+            Some((source, _)) => problem.from_source(&source),
             None => problem,
         }
+    }
+
+    /// The flag or the file that set what is at this place, the last one of several, and the value of its field.
+    fn source_of<'a>(&'a self, at: &str, settings: &'a Settings) -> Option<(String, &'a Value)> {
+        let under =
+            |path: &str| at.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        if let Some((_, (flag, value))) = settings.iter().find(|(path, _)| under(path)) {
+            return Some((format!("--{flag}"), value));
+        }
+        let top = &at[..at.find(['.', '[']).unwrap_or(at.len())];
+        self.layers.iter().rev().find_map(|layer| Some((layer.source.clone(), layer.fields.get(top)?)))
     }
 }

@@ -88,6 +88,28 @@ fn flags_win_over_drop_ins_over_the_file_over_defaults() {
 }
 
 #[test]
+fn it_is_known_who_sets_the_cgroup_driver() {
+    let node = Node::new(&[
+        ("set.yaml", "cgroupDriver: systemd"),
+        ("unset.yaml", "maxPods: 10\ncgroupDriver: ''"),
+        ("back.d/1.conf", "cgroupDriver: null"),
+        ("set.d/1.conf", "cgroupDriver: cgroupfs"),
+    ]);
+    for (args, driver, expect) in [
+        (&["--config={}/set.yaml"][..], "systemd", Some("/set.yaml")),
+        (&["--config={}/unset.yaml"], "cgroupfs", None),
+        (&["--config={}/set.yaml", "--config-dir={}/back.d"], "cgroupfs", None),
+        (&["--config={}/unset.yaml", "--config-dir={}/set.d"], "cgroupfs", Some("/set.d/1.conf")),
+        (&["--config={}/set.yaml", "--cgroup-driver=cgroupfs"], "cgroupfs", Some("--cgroup-driver")),
+    ] {
+        let loaded = node.check(args, &[("cgroupDriver", json!(driver))]);
+        let from = loaded.cgroup_driver_from.as_deref();
+        assert_eq!(from.is_some(), expect.is_some(), "{args:?}: {from:?}");
+        assert!(from.unwrap_or_default().ends_with(expect.unwrap_or_default()), "{args:?}: {from:?}");
+    }
+}
+
+#[test]
 fn drop_ins_merge_maps_replace_lists_and_delete_by_null() {
     let node = Node::new(&[
         (

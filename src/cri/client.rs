@@ -16,7 +16,9 @@ use super::from_wire::{self, Labelled, Problem};
 use super::proto::{self, runtime_service as rpc};
 use super::to_wire;
 use super::transport::{Ask, Transport};
-use crate::api::runtime::{ContainerSpec, Resources, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxSpec};
+use crate::api::runtime::{
+    ContainerSpec, FilePod, Resources, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxSpec,
+};
 use crate::api::runtime_info::{
     CgroupDriver, ContainerFilter, ExecOutput, RuntimeStatus, RuntimeVersion, SandboxStatus, StreamOptions,
 };
@@ -201,6 +203,12 @@ impl Client {
         let answer = self.call(&rpc::LIST_POD_SANDBOX, &request, pod_uid.unwrap_or_default(), cancel)?;
         let sandboxes = answer.items.into_iter().map(from_wire::sandbox).collect();
         self.checked(&rpc::LIST_POD_SANDBOX, "", sandboxes)
+    }
+
+    /// The static pods of manifest files that there are sandboxes of, whoever made them; one of several sandboxes each.
+    pub fn file_pods(&self, cancel: &Cancel) -> Result<Vec<FilePod>, CriError> {
+        let answer = self.call(&rpc::LIST_POD_SANDBOX, &proto::ListPodSandboxRequest::new(), "", cancel)?;
+        Ok(answer.items.iter().filter_map(from_wire::file_pod).collect())
     }
 
     /// A close look at one sandbox.

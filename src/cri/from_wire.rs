@@ -12,8 +12,8 @@ use protobuf::{EnumOrUnknown, MessageField};
 use super::proto;
 use crate::api::labels::{self, Marks};
 use crate::api::runtime::{
-    ContainerState, Exit, IdMapping, Image, ImageSpec, Mount, Propagation, Resources, RuntimeContainer, RuntimePod,
-    RuntimeSandbox, SandboxState, UserIds,
+    ContainerState, Exit, FilePod, IdMapping, Image, ImageSpec, Mount, Propagation, Resources, RuntimeContainer,
+    RuntimePod, RuntimeSandbox, SandboxState, UserIds,
 };
 use crate::api::runtime_info::{
     ContainerEvent, ContainerEventKind, RuntimeCondition, RuntimeHandler, RuntimeStatus, RuntimeVersion, SandboxStatus,
@@ -82,6 +82,12 @@ fn sandbox_state(state: EnumOrUnknown<proto::PodSandboxState>) -> SandboxState {
 pub(super) struct Labelled<T> {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) it: T,
+}
+
+/// The static pod of a manifest file whose sandbox this is; `None` for every other.
+pub(super) fn file_pod(item: &proto::PodSandbox) -> Option<FilePod> {
+    let metadata = item.metadata.get_or_default();
+    FilePod::from_annotations(&metadata.namespace, &metadata.name, &metadata.uid, &item.annotations)
 }
 
 /// One sandbox of a list.

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    agent::{SOON, ground, lives, manifest, run, start, wait_healthy, wait_running, wait_says_all},
-    harness::wait,
+    agent::{SOON, ground, lives, manifest, run, settle, start, wait_healthy, wait_running, wait_says_all},
+    harness::{Agent, config::Ground, wait},
 };
 
 /// A pod of this name, with a part of its spec replaced.
@@ -155,4 +155,35 @@ fn limits_that_nobody_keeps_are_told_on_the_pod() {
         "its limit of ephemeral-storage, 2Gi, is not enforced by this version",
     ];
     wait_says_all(&agent, &["describe", "greedy-node"], &told);
+}
+
+/// Settings that do not go with the machine or its runtime, and what the agent says before it ends.
+#[test]
+fn an_agent_that_could_run_no_pod_does_not_start_and_says_what_to_change() {
+    let (_fake, place) = ground();
+    let mut refused = vec![(
+        json!({ "cgroupDriver": "systemd", "cgroupsPerQOS": true }),
+        "kubelet.json sets cgroupDriver to systemd, and the container runtime uses cgroupfs: leave it out there",
+    )];
+    let has_cgroup_v1 = !std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    if has_cgroup_v1 {
+        let word = "this machine has cgroup v1 and failCgroupV1 is true: boot with systemd.unified_cgroup_hierarchy=1";
+        refused.push((json!({ "failCgroupV1": true }), word));
+    }
+    for (settings, word) in refused {
+        let agent = Agent::spawn(&place, |config| {
+            settle(config);
+            config.as_object_mut().expect("an object").extend(settings.as_object().expect("an object").clone());
+        });
+        let status = agent.ended();
+        let log = std::fs::read_to_string(place.path("ferrolet.log")).expect("a log");
+        assert_eq!((status.code(), log.contains(word)), (Some(1), true), "{settings}: {log}");
+    }
+    // Where nobody sets one, the runtime's is as good as any.
+    let agent = Agent::spawn(&place, |config| {
+        settle(config);
+        config.as_object_mut().expect("an object").remove("cgroupDriver");
+        config["failCgroupV1"] = (!has_cgroup_v1).into();
+    });
+    wait_healthy(&agent);
 }

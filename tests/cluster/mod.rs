@@ -2,7 +2,7 @@
 //!
 //! Tests of a node's object and lease in `node`, of pods in `pods`, beside the upstream kubelet in `upstream`; of what pods
 //! get from the API server in `volumes`; who may ask the node's server what in `callers`; what changes in pods while they
-//! run in `changes`; the behaviours that Kubernetes names in `conformance`; `lab` is their ground. They
+//! run in `changes`; of a node that changes hands in `takeover`; the behaviours that Kubernetes names in `conformance`; `lab` is their ground. They
 //! share one control plane, each with a node name and a namespace of its own.
 
 mod beside;
@@ -15,5 +15,6 @@ mod node;
 mod pods;
 mod serving;
 mod streams;
+mod takeover;
 mod upstream;
 mod volumes;

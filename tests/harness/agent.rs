@@ -128,6 +128,13 @@ impl<'node> Agent<'node> {
         self.end();
     }
 
+    /// Waits until the agent has ended by itself, and gives how.
+    pub(crate) fn ended(mut self) -> ExitStatus {
+        wait::until("the agent's end", SOON, || {
+            self.process.try_wait().map_err(|err| err.to_string())?.ok_or_else(|| "it still runs".to_owned())
+        })
+    }
+
     /// Asks the agent to end with SIGTERM, and gives how it ended.
     pub(crate) fn terminate(mut self) -> ExitStatus {
         let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());

@@ -12,11 +12,13 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::api::runtime::FilePod;
 use crate::msg::{SourceKind, SourceUpdate};
 use crate::util::cancel::Cancel;
 use crate::util::poll::Bell;
 use crate::util::thread::{OwnerThread, StackSize};
 
+use super::elders::Elders;
 use super::folder::{Manifests, Place};
 use super::outbox::Outbox;
 use super::watch::{Change, Watch};
@@ -51,14 +53,19 @@ pub struct FileSourceHandle {
 }
 
 impl FileSourceHandle {
-    /// Starts the thread. `send` gets every update; it may block, which holds up this source only.
+    /// Starts the thread. `elders` finds the static pods that the node has from before; it is asked once, on the thread, if there is
+    /// anything at the path, and may take its time. `send` gets every update; it may block, which holds up this source only.
     ///
     /// # Errors
     /// The path has no absolute form, or the kernel has no thread or descriptor left.
-    pub fn spawn(config: FileSourceConfig, send: impl Fn(SourceUpdate) + Send + 'static) -> io::Result<Self> {
+    pub fn spawn(
+        config: FileSourceConfig,
+        elders: impl FnOnce(&Cancel) -> Vec<FilePod> + Send + 'static,
+        send: impl Fn(SourceUpdate) + Send + 'static,
+    ) -> io::Result<Self> {
         let path = std::path::absolute(&config.path)?;
         let (cancel, bell) = (Cancel::new(), Bell::new()?);
-        let actor = FileActor {
+        let mut actor = FileActor {
             watch: Watch::new(path.clone()),
             manifests: Manifests::new(path.clone(), config.node_name),
             path,
@@ -68,7 +75,12 @@ impl FileSourceHandle {
             outbox: Outbox::new(SourceKind::File, send),
         };
         let stop = cancel.clone();
-        let thread = OwnerThread::spawn("src-file", StackSize::Large, move || actor.run(&stop, &bell))?;
+        let thread = OwnerThread::spawn("src-file", StackSize::Large, move || {
+            if Place::of(&actor.path) != Place::Missing {
+                actor.manifests.go_on_with(Elders::new(elders(&stop)));
+            }
+            actor.run(&stop, &bell);
+        })?;
         Ok(Self { cancel, _thread: thread })
     }
 }

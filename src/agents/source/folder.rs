@@ -14,11 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
+
 use crate::api::v1::Pod;
 use crate::msg::{SourceKind, SourceProblem};
 use crate::util::fs;
 
 use super::decode::{self, FILE_LIMITS};
+use super::elders::Elders;
 use super::identity::Origin;
 use super::manifest::{self, admit};
 
@@ -97,12 +100,20 @@ pub struct Manifests {
     entries_of: Place,
     /// What is wrong with the path as a whole.
     trouble: Option<String>,
+    /// Pods of an earlier agent's time.
+    elders: Elders,
 }
 
 impl Manifests {
     /// Nothing is read yet.
     pub fn new(path: PathBuf, node_name: String) -> Self {
-        Self { path, node_name, entries: BTreeMap::new(), entries_of: Place::Missing, trouble: None }
+        let elders = Elders::default();
+        Self { path, node_name, entries: BTreeMap::new(), entries_of: Place::Missing, trouble: None, elders }
+    }
+
+    /// Has manifests that nobody touched meanwhile go on as these pods.
+    pub fn go_on_with(&mut self, elders: Elders) {
+        self.elders = elders;
     }
 
     /// Reads a file again at the next rescan, however it looks.
@@ -233,9 +244,12 @@ impl Manifests {
         let place = path.to_string_lossy();
         let origin = Origin { kind: SourceKind::File, place: &place, node_name: &self.node_name };
         let previous = entry.pod.as_deref();
+        let changed = last_touched(&[&self.path, &path]).max(changed(&meta));
+        let elders = &mut self.elders;
+        let elder = |namespace: &str, name: &str, own: &str| elders.known(namespace, name, own, changed);
         let result = manifest::guarded(|| {
             let (pod, warnings) = decode::decode_pod(&bytes, &FILE_LIMITS).map_err(|error| vec![error.to_string()])?;
-            Ok((admit(pod, &origin, previous, &manifest::now_text())?, warnings))
+            Ok((admit(pod, &origin, previous, &manifest::now_text(), elder)?, warnings))
         });
         match result {
             Ok((pod, warnings)) => entry.succeed(look, pod, warnings),
@@ -300,6 +314,17 @@ impl Entry {
         }
         self.messages = messages;
     }
+}
+
+/// When the content, the name or the rights of a file changed last.
+fn changed(meta: &Metadata) -> Option<Timestamp> {
+    Timestamp::new(meta.ctime(), i32::try_from(meta.ctime_nsec()).unwrap_or(0)).ok()
+}
+
+/// The same for links among these paths: what they lead to may be old, and new here.
+fn last_touched(paths: &[&Path]) -> Option<Timestamp> {
+    let links = paths.iter().filter_map(|path| std::fs::symlink_metadata(path).ok().filter(Metadata::is_symlink));
+    links.filter_map(|meta| changed(&meta)).max()
 }
 
 fn is_settled(meta: &Metadata) -> bool {

@@ -175,7 +175,8 @@ impl<S: Fn(SourceUpdate)> HttpActor<S> {
             let last = before.iter().find(|(name, _)| name.is_some() && *name == item.name).map(|(_, pod)| pod);
             let result = manifest::guarded(|| {
                 let pod = item.pod.map_err(|error| vec![error.to_string()])?;
-                admit(pod, &origin, last.map(Arc::as_ref), &now)
+                // Of what a URL answers it cannot be told whether it is what ran before.
+                admit(pod, &origin, last.map(Arc::as_ref), &now, |_, _, _| None)
             });
             let pod = match result {
                 // An equal pod stays the same object, by which the outbox knows that nothing changed.

@@ -25,7 +25,7 @@ pub struct Origin<'a> {
 }
 
 /// The uid of a pod as its author wrote it, before defaults: its own if it has one, else 32 lower-case
-/// hex digits over source, node and content.
+/// hex digits over source, node and content. (A pod that the node has already may keep the uid it was given: see `elders`.)
 ///
 /// # Errors
 /// The manifest names a uid that cannot be part of a path.
@@ -51,10 +51,16 @@ pub fn uid(pod: &Pod, origin: &Origin<'_>) -> Result<String, String> {
     Ok(hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn is_safe(uid: &str) -> bool {
+/// Whether a uid can be part of a path.
+pub(super) fn is_safe(uid: &str) -> bool {
     uid.len() <= MAX_UID
         && uid.starts_with(|c: char| c.is_ascii_alphanumeric())
         && uid.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// The name of a static pod on this node.
+pub fn full_name(name: &str, node_name: &str) -> String {
+    format!("{name}-{}", node_name.to_lowercase())
 }
 
 /// Makes the pod one of this node: name suffix, namespace, node, uid, annotations, toleration of
@@ -62,9 +68,7 @@ fn is_safe(uid: &str) -> bool {
 /// `seen` is the time of first sight as RFC 3339 text.
 pub fn apply(pod: &mut Pod, origin: &Origin<'_>, uid: &str, seen: &str) {
     let metadata = &mut pod.metadata;
-    let name = metadata.name.get_or_insert_default();
-    name.push('-');
-    name.push_str(&origin.node_name.to_lowercase());
+    metadata.name = Some(full_name(metadata.name.as_deref().unwrap_or_default(), origin.node_name));
     if metadata.namespace.as_deref().unwrap_or_default().is_empty() {
         metadata.namespace = Some("default".to_owned());
     }

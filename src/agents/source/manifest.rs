@@ -9,14 +9,22 @@ use crate::api::v1::Pod;
 use crate::core::{defaults, validate};
 use crate::util::thread;
 
+use super::elders::Known;
 use super::identity::{self, Origin};
 
 /// Makes a decoded pod one of this node. `previous` is the pod that the same place gave before: with
-/// the same uid it keeps its time of first sight, else that is `now` (RFC 3339 text).
+/// the same uid it keeps its time of first sight, else that is `now` (RFC 3339 text). `elder` answers, for
+/// namespace, name and uid, under which other uid the node has this pod already.
 ///
 /// # Errors
 /// All that is wrong with it, each with the path of its field.
-pub fn admit(mut pod: Pod, origin: &Origin<'_>, previous: Option<&Pod>, now: &str) -> Result<Pod, Vec<String>> {
+pub fn admit(
+    mut pod: Pod,
+    origin: &Origin<'_>,
+    previous: Option<&Pod>,
+    now: &str,
+    elder: impl FnOnce(&str, &str, &str) -> Option<Known>,
+) -> Result<Pod, Vec<String>> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     if name.is_empty() {
         let how = match pod.metadata.generate_name {
@@ -25,10 +33,15 @@ pub fn admit(mut pod: Pod, origin: &Origin<'_>, previous: Option<&Pod>, now: &st
         };
         return Err(vec![format!("metadata.name: {how}")]);
     }
-    let uid = identity::uid(&pod, origin).map_err(|error| vec![error])?;
-    let seen = previous.filter(|previous| previous.metadata.uid.as_deref() == Some(&uid)).and_then(first_seen);
+    let own = identity::uid(&pod, origin).map_err(|error| vec![error])?;
+    let is_given = pod.metadata.uid.as_ref().is_some_and(|uid| !uid.is_empty());
+    let namespace = pod.metadata.namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
+    let full_name = identity::full_name(name, origin.node_name);
+    let elder = if is_given { None } else { elder(namespace, &full_name, &own) };
+    let (uid, now) = elder.as_ref().map_or((own.as_str(), now), |elder| (&elder.uid, &elder.seen));
+    let seen = previous.filter(|previous| previous.metadata.uid.as_deref() == Some(uid)).and_then(first_seen);
     defaults::fill_defaults(&mut pod);
-    identity::apply(&mut pod, origin, &uid, seen.unwrap_or(now));
+    identity::apply(&mut pod, origin, uid, seen.unwrap_or(now));
     let problems = validate::validate(&pod).into_iter().chain(validate::api_references(&pod));
     let problems: Vec<String> = problems.map(|problem| problem.to_string()).collect();
     if problems.is_empty() { Ok(pod) } else { Err(problems) }
@@ -61,7 +74,24 @@ mod tests {
     const ORIGIN: Origin<'static> = Origin { kind: SourceKind::File, place: "/m/a.yaml", node_name: "node" };
 
     fn admitted(value: Value, previous: Option<&Pod>, now: &str) -> Result<Pod, Vec<String>> {
-        admit(serde_json::from_value(value).expect("a pod"), &ORIGIN, previous, now)
+        admit(serde_json::from_value(value).expect("a pod"), &ORIGIN, previous, now, |_, _, _| None)
+    }
+
+    #[test]
+    fn a_pod_that_runs_under_another_uid_keeps_it_with_its_first_sight() {
+        let elder = |namespace: &str, name: &str, own: &str| {
+            assert_eq!((namespace, name, own.len()), ("default", "web-node", 32));
+            Some(Known { uid: "elder".to_owned(), seen: "2025-01-01T00:00:00Z".to_owned() })
+        };
+        let pod = |value| serde_json::from_value(value).expect("a pod");
+        let kept = admit(pod(web("a")), &ORIGIN, None, "2026-01-01T00:00:00Z", elder).expect("a pod");
+        assert_eq!((kept.metadata.uid.as_deref(), first_seen(&kept)), (Some("elder"), Some("2025-01-01T00:00:00Z")));
+        let annotations = kept.metadata.annotations.as_ref().expect("annotations");
+        assert_eq!(annotations[labels::CONFIG_HASH], "elder");
+        let mut given = web("a");
+        given["metadata"]["uid"] = "mine".into();
+        let given = admit(pod(given), &ORIGIN, None, "t", elder).expect("a pod");
+        assert_eq!(given.metadata.uid.as_deref(), Some("mine"), "its author's word counts");
     }
 
     fn web(image: &str) -> Value {

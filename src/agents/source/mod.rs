@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod decode;
+pub mod elders;
 pub mod file;
 pub mod folder;
 pub mod http;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{Line, fail, ok, warn};
 use crate::api::runtime_info::{RuntimeStatus, RuntimeVersion};
+use crate::app::driver::{configured, mismatch};
 use crate::app::facts::driver_of;
 use crate::config::Loaded;
 use crate::cri::Client;
@@ -60,10 +61,10 @@ fn runtime(loaded: &Loaded) -> Vec<Line> {
         Err(error) => lines.push(fail("runtime.status", error.to_string(), "look at the runtime's own log")),
     }
     let told = client.runtime_config(&cancel).ok().flatten().map(driver_of);
-    let wanted = if set.cgroup_driver == "systemd" { CgroupDriver::Systemd } else { CgroupDriver::Cgroupfs };
     let written = read_bounded(Path::new(CONTAINERD), 1 << 20).ok().filter(|_| endpoint.contains("containerd"));
     let written = written.map(|bytes| driver_in_containerd(&String::from_utf8_lossy(&bytes)));
-    lines.push(driver(wanted, told, written));
+    let set_by = loaded.cgroup_driver_from.as_deref();
+    lines.push(driver(configured(set), set_by, told, written));
     lines
 }
 
@@ -107,15 +108,18 @@ fn driver_in_containerd(text: &str) -> CgroupDriver {
     if text.lines().any(on) { CgroupDriver::Systemd } else { CgroupDriver::Cgroupfs }
 }
 
-/// `told` is the runtime's own word, `written` what its configuration file says where it gives none.
-fn driver(set: CgroupDriver, told: Option<CgroupDriver>, written: Option<CgroupDriver>) -> Line {
+/// `set_by` is who set `set`, `told` the runtime's own word, `written` what its configuration file says where it gives none.
+fn driver(set: CgroupDriver, set_by: Option<&str>, told: Option<CgroupDriver>, written: Option<CgroupDriver>) -> Line {
     match (told, written) {
         (Some(told), _) if told == set => ok("cgroup-driver", format!("{set}, here and in the runtime")),
-        (Some(told), _) => warn(
-            "cgroup-driver",
-            format!("the runtime uses {told} and cgroupDriver is {set}: the agent takes {told}"),
-            format!("set cgroupDriver: {told}"),
-        ),
+        (Some(told), _) => match set_by {
+            None => ok("cgroup-driver", format!("{told}, as the runtime tells")),
+            Some(set_by) => fail(
+                "cgroup-driver",
+                mismatch(set, set_by, told),
+                format!("set cgroupDriver: {told} there, or leave it out: the agent does not start with it"),
+            ),
+        },
         (None, Some(written)) if written == set => ok("cgroup-driver", format!("{set}, and so says {CONTAINERD}")),
         (None, Some(written)) => fail(
             "cgroup-driver",
@@ -241,15 +245,16 @@ mod tests {
 
     #[test]
     fn drivers_have_to_agree() {
-        for (set, told, written, expect) in [
-            (Systemd, Some(Systemd), None, Fine),
-            (Cgroupfs, Some(Systemd), Some(Cgroupfs), Warn),
-            (Cgroupfs, None, Some(Cgroupfs), Fine),
-            (Cgroupfs, None, Some(Systemd), Fail),
-            (Systemd, None, Some(Cgroupfs), Fail),
-            (Systemd, None, None, Warn),
+        for (set, set_by, told, written, expect) in [
+            (Systemd, Some("f"), Some(Systemd), None, Fine),
+            (Cgroupfs, Some("f"), Some(Systemd), Some(Cgroupfs), Fail),
+            (Cgroupfs, None, Some(Systemd), Some(Cgroupfs), Fine),
+            (Cgroupfs, None, None, Some(Cgroupfs), Fine),
+            (Cgroupfs, None, None, Some(Systemd), Fail),
+            (Systemd, Some("f"), None, Some(Cgroupfs), Fail),
+            (Systemd, Some("f"), None, None, Warn),
         ] {
-            check(driver(set, told, written), expect);
+            check(driver(set, set_by, told, written), expect);
         }
         for (text, expect) in [
             ("", Cgroupfs),

@@ -3,6 +3,7 @@
 //!
 //! A grace period only ever shrinks, and a pod that began to end never goes back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::{Cause, Entry, Stage, Work};
@@ -108,12 +109,24 @@ impl Entry {
         }
         // A record knows it by a clock that nobody sets.
         let is_new = self.saved.is_none();
+        self.learn_status(now, &status, is_new);
+    }
+
+    /// Learns the same of a static pod from its mirror, once the API server has shown it: another agent's word, or that of an earlier
+    /// life whose record is lost.
+    pub(super) fn learn_mirrored(&mut self, now: Now, status: &PodStatus) {
+        self.learn_status(now, status, true);
+        // Times of conditions, and what was told last, go on from there.
+        self.status = Arc::new(status.clone());
+    }
+
+    fn learn_status(&mut self, now: Now, status: &PodStatus, is_new: bool) {
         if let Some(began) =
             status.start_time.as_ref().filter(|_| is_new).and_then(|t| i64::try_from(t.0.as_nanosecond()).ok())
         {
             self.began(began, now);
         }
-        for told in container_statuses(&status) {
+        for told in container_statuses(status) {
             let was_made = told.container_id.as_deref().is_some_and(|id| !id.is_empty());
             if !was_made && told.restart_count == 0 {
                 continue;

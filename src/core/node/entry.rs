@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Probes;
 use crate::api::moment::Moment;
-use crate::api::pod::{ContainerKind, find_container, grace_seconds, has_filled_volumes, pod_name, pod_uid};
+use crate::api::pod::{ContainerKind, find_container, grace_seconds, has_filled_volumes, is_static, pod_name, pod_uid};
 use crate::api::record::{LastRun, PodRecord};
 use crate::api::runtime::{ContainerState, RuntimePod, UnixNanos};
 use crate::api::v1::{Pod, PodStatus};
@@ -128,6 +128,15 @@ pub(super) enum Work {
     },
 }
 
+/// What a static pod's mirror at the API server has to tell of its past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mirror {
+    /// It was not seen yet, and nothing else tells of the pod's past.
+    Awaited,
+    /// Nothing that is not known.
+    Known,
+}
+
 /// One pod.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -188,6 +197,8 @@ pub(super) struct Entry {
     pub(super) events: VecDeque<Arc<CountedEvent>>,
     /// What is on disk.
     pub(super) saved: Option<Arc<PodRecord>>,
+    /// Whether its mirror may tell more than this agent knows.
+    pub(super) mirror: Mirror,
     /// The start of one that this agent saw first, until it has started.
     pub(super) birth: Option<Birth>,
 }
@@ -224,6 +235,7 @@ impl Entry {
     pub(super) fn new(pod: Arc<Pod>, wanted: bool, now: crate::api::moment::Now) -> Self {
         // Whether an earlier run of the agent left them as they should be is not known.
         let refresh = has_filled_volumes(&pod).then(|| "what they show may have changed".to_owned());
+        let is_static = is_static(&pod);
         Self {
             uid: pod_uid(&pod),
             name: pod_name(&pod),
@@ -258,6 +270,7 @@ impl Entry {
             status: Arc::new(PodStatus::default()),
             events: VecDeque::new(),
             saved: None,
+            mirror: if is_static { Mirror::Awaited } else { Mirror::Known },
             birth: wanted.then_some(Birth { seen_at: now.mono, has_begun: false, pulled: Duration::ZERO }),
         }
     }

@@ -5,16 +5,18 @@ use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::entry::{Entry, Stage};
+use super::entry::{Entry, Mirror, Stage};
 use super::{Effect, Input, Node, Seen, Tally};
 use crate::api::PodUid;
 use crate::api::moment::Now;
 use crate::api::pod::is_static;
 use crate::api::runtime::RuntimePod;
-use crate::api::v1::Pod;
+use crate::api::v1::{Pod, PodStatus};
+use crate::core::mirror::mirrors_it;
 use crate::core::mux::Change;
 use crate::core::plan;
 use crate::core::spec::CONTAINER_CONFIG_ERROR;
+use crate::core::status::Phase;
 use crate::msg::{
     EventType, NodeMarks, Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step,
     StepResult, StopReason, UnknownPod, WorkReport,
@@ -73,6 +75,7 @@ impl Node {
                 }
             }
         }
+        self.recall_mirrored(now);
         // All of them are known before one is admitted: those that run already hold their room, whatever the order.
         self.in_admission_order(&mut touched);
         for uid in touched {
@@ -80,6 +83,23 @@ impl Node {
         }
         if !knew_all {
             self.adopt_unwanted(now);
+        }
+    }
+
+    /// Has static pods without a record go on from what their mirrors show.
+    fn recall_mirrored(&mut self, now: Now) {
+        let mirrors = self.mux.mirrors();
+        for (uid, entry) in self.pods.iter_mut().filter(|(_, entry)| entry.mirror == Mirror::Awaited) {
+            let Some(mirror) = mirrors.get(&entry.name).filter(|mirror| mirrors_it(mirror, &entry.pod)) else {
+                continue;
+            };
+            entry.mirror = Mirror::Known;
+            let has_begun = |status: &&PodStatus| status.start_time.is_some();
+            let goes_on = |status: &&PodStatus| !Phase::of(status).is_some_and(Phase::is_terminal);
+            if let Some(status) = mirror.status.as_ref().filter(has_begun).filter(goes_on) {
+                entry.learn_mirrored(now, status);
+                self.stale.insert(uid.clone());
+            }
         }
     }
 
@@ -96,6 +116,7 @@ impl Node {
         if let Some(record) = self.records.remove(uid) {
             let allocated = Arc::clone(&record.pod);
             entry.restore(record, &self.settings.boot_id, now);
+            entry.mirror = Mirror::Known;
             entry.birth = None;
             entry.resume_resize(&allocated);
         }

@@ -410,3 +410,54 @@ fn a_snapshot_is_made_of_the_one_before_the_last_unless_somebody_reads_that() {
     assert_eq!(reused, [true, true, false, true]);
     assert_eq!(held.map(|view| uids(&view)), Some("b c".to_owned()));
 }
+
+#[test]
+fn a_static_pod_without_a_record_goes_on_from_what_its_mirror_shows() {
+    let at = |minute: u32| format!("1970-01-01T00:{minute:02}:00Z");
+    let with = |annotations: serde_json::Value, status: serde_json::Value| {
+        let mut value = serde_json::to_value(pod("a", "a", "i:1", None).as_ref()).expect("json");
+        (value["metadata"]["annotations"], value["status"]) = (annotations, status);
+        Arc::new(serde_json::from_value::<Pod>(value).expect("a pod"))
+    };
+    let hash = "kubernetes.io/config.hash";
+    let own = with(serde_json::json!({ hash: "a", "kubernetes.io/config.source": "file" }), serde_json::Value::Null);
+    let told = |phase: &str, began: u32| {
+        let conditions: Vec<serde_json::Value> = ["PodScheduled", "Initialized", "ContainersReady", "Ready"]
+            .iter()
+            .map(|type_| serde_json::json!({ "type": type_, "status": "True", "lastTransitionTime": at(began + 1) }))
+            .collect();
+        serde_json::json!({ "phase": phase, "startTime": at(began), "conditions": conditions })
+    };
+    let mirror = |of: &str, status| {
+        let annotations =
+            serde_json::json!({ hash: of, "kubernetes.io/config.source": "file", "kubernetes.io/config.mirror": of });
+        let mut mirror = with(annotations, status).as_ref().clone();
+        mirror.metadata.uid = Some("mirror".to_owned());
+        Arc::new(mirror)
+    };
+    for (mirror, goes_on) in [
+        (mirror("a", told("Running", 1)), true),
+        (mirror("another", told("Running", 1)), false),
+        (mirror("a", told("Failed", 1)), false),
+        (mirror("a", serde_json::Value::Null), false),
+    ] {
+        let mut story = Story::with_sources(&[SourceKind::File, SourceKind::Api]);
+        story.wall = 600;
+        story.source(&[Arc::clone(&own)]);
+        let runs = ContainerState::Running { started_at: 0 };
+        story.see(Scope::All, vec![a_running_pod("a", "a", 0, runs)], &[]);
+        // The API server is heard of later, when its status was shown already.
+        story.node.view(Now { mono: story.mono(), wall: story.wall * 1_000_000_000 });
+        story.source = SourceKind::Api;
+        story.source(&[mirror]);
+        let status = story.node.view(Now { mono: story.mono(), wall: story.wall * 1_000_000_000 }).pods
+            [&PodUid::from("a")]
+            .status
+            .clone();
+        let ready = status.conditions.iter().flatten().find(|one| one.type_ == "Ready").expect("a condition");
+        let seconds = |time: &Option<crate::api::meta::Time>| time.as_ref().map_or(0, |time| time.0.as_second());
+        let times = [seconds(&status.start_time), seconds(&ready.last_transition_time)];
+        assert_eq!(times == [60, 120], goes_on, "{times:?}");
+        assert!(goes_on || times.iter().all(|time| *time >= 600), "{times:?}");
+    }
+}

@@ -28,9 +28,13 @@ fn start(path: &str, frequency: Duration, prepare: impl FnOnce(&Path)) -> Lab {
     prepare(folder.path());
     let (sender, updates) = crossbeam_channel::unbounded();
     let config = FileSourceConfig { path: folder.path().join(path), node_name: "node".to_owned(), frequency };
-    let source = FileSourceHandle::spawn(config, move |update| {
-        let _the_test_may_be_over = sender.send(update);
-    });
+    let source = FileSourceHandle::spawn(
+        config,
+        |_| Vec::new(),
+        move |update| {
+            let _the_test_may_be_over = sender.send(update);
+        },
+    );
     Lab { folder, updates, _source: source.expect("a thread") }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of what a folder of manifests gives, without the thread `src-file` and without inotify.
 
 use super::*;
+use crate::api::runtime::FilePod;
 use expect_test::{Expect, expect};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -293,4 +294,28 @@ fn a_thousand_manifests_are_read_and_far_too_many_are_cut() {
     let (pods, problems) = (lab.pods(), lab.manifests.result().1);
     assert_eq!((pods.len(), lab.manifests.entries.len()), (1000, MAX_FILES));
     assert!(problems[0].message.contains("has 4098 files, of which only the first 4096"), "{}", problems[0].message);
+}
+
+#[test]
+fn a_manifest_that_nobody_touched_goes_on_as_the_pod_that_runs() {
+    for (seen, goes_on) in [("1970-01-01T00:00:00Z", false), ("9999-01-01T00:00:00Z", true)] {
+        let mut lab = lab();
+        lab.write("web.yaml", pod("web", "a"));
+        let [namespace, name, uid, seen] = ["default", "web-node", "elder", seen].map(str::to_owned);
+        lab.manifests.go_on_with(Elders::new([FilePod { namespace, name, uid, seen }]));
+        lab.manifests.rescan(NOBODY_WRITES);
+        let (pods, _) = lab.manifests.result();
+        assert_eq!(pods[0].metadata.uid.as_deref() == Some("elder"), goes_on);
+    }
+}
+
+#[test]
+fn a_link_is_as_new_as_it_was_made() {
+    let lab = lab();
+    lab.write("file", "");
+    symlink(lab.at("file"), lab.at("link")).expect("a link");
+    let [file, link] = ["file", "link"].map(|name| lab.at(name));
+    assert_eq!(last_touched(&[&file]), None);
+    let own = fs::symlink_metadata(&link).expect("a link");
+    assert!(last_touched(&[&file, &link]).is_some_and(|at| Some(at) == changed(&own)));
 }
