@@ -172,7 +172,7 @@ impl Floor {
 fn pod(name: &str, text: &str) -> Result<Pod, String> {
     let pod = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let origin = Origin { kind: SourceKind::File, place: name, node_name: NODE };
-    manifest::admit(pod, &origin, None, &manifest::now_text()).map_err(|problems| problems.join("; "))
+    manifest::admit(pod, &origin, None, &manifest::now_text(), |_, _, _| None).map_err(|problems| problems.join("; "))
 }
 
 /// Waits until `count` pods have all they want running, as the runtime tells; the moment of that.
