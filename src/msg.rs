@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::api::moment::Moment;
 pub use crate::api::pod::ConfigSource as SourceKind;
 use crate::api::pod::ContainerKind;
+use crate::api::pressure::Pressures;
 use crate::api::record::{PodRecord, Sizes};
 use crate::api::runtime::{RuntimePod, UnixNanos};
 use crate::api::v1::{LifecycleHandler, Pod, PodStatus, Taint};
@@ -542,6 +543,15 @@ pub struct NodeMarks {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
+}
+
+/// What is found out about the node as a whole and decides about pods.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FromNode {
+    /// The Node object's marks changed.
+    Marks(NodeMarks),
+    /// What the node is short of changed.
+    Pressures(Pressures),
 }
 
 /// What the store is told.

@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, at, never, select};
 use crate::api::PodUid;
 use crate::core::node::{Effect, Input, Node, Tally};
 use crate::msg::{
-    FromPleg, FromProber, FromWorker, NodeMarks, NodeView, PlegCommand, PodWork, Refresh, SourceUpdate, ToStore,
+    FromNode, FromPleg, FromProber, FromWorker, NodeView, PlegCommand, PodWork, Refresh, SourceUpdate, ToStore,
     ToldEvent,
 };
 use crate::util::clock;
@@ -36,7 +36,7 @@ enum Event {
     Prober(FromProber),
     Refresh(Refresh),
     Leftovers(Vec<PodUid>),
-    Marks(NodeMarks),
+    Node(FromNode),
     Shutdown(bool),
     Ping(Ping),
     Deadline,
@@ -62,8 +62,8 @@ pub struct Inbox {
     pub refreshes: Receiver<Refresh>,
     /// Pods with folders, logs or cgroups on this machine.
     pub leftovers: Receiver<Vec<PodUid>>,
-    /// The Node object's labels and taints.
-    pub marks: Receiver<NodeMarks>,
+    /// The Node object's labels and taints, and what the node is short of.
+    pub node: Receiver<FromNode>,
     /// The machine begins to shut down (true), or goes on after all.
     pub shutdowns: Receiver<bool>,
     /// Health checks.
@@ -229,9 +229,9 @@ impl SyncLoop {
                     Ok(uids) => return Event::Leftovers(uids),
                     Err(_) => inbox.leftovers = never(),
                 },
-                recv(inbox.marks) -> got => match got {
-                    Ok(marks) => return Event::Marks(marks),
-                    Err(_) => inbox.marks = never(),
+                recv(inbox.node) -> got => match got {
+                    Ok(news) => return Event::Node(news),
+                    Err(_) => inbox.node = never(),
                 },
                 recv(inbox.shutdowns) -> got => match got {
                     Ok(begins) => return Event::Shutdown(begins),
@@ -276,7 +276,8 @@ impl SyncLoop {
             Event::Prober(FromProber::Event(event)) => Input::Event(event),
             Event::Refresh(refresh) => Input::Refresh(refresh),
             Event::Leftovers(uids) => Input::Leftovers(uids),
-            Event::Marks(marks) => Input::Marks(marks),
+            Event::Node(FromNode::Marks(marks)) => Input::Marks(marks),
+            Event::Node(FromNode::Pressures(pressures)) => Input::Pressures(pressures),
             Event::Shutdown(begins) => Input::Shutdown(begins),
             Event::Deadline => Input::Timer,
             Event::Ping(Ping(reply)) => {
@@ -352,7 +353,7 @@ impl Event {
             Self::Prober(_) => "message of the prober",
             Self::Refresh(_) => "change of what volumes show",
             Self::Leftovers(_) => "list of leftovers",
-            Self::Marks(_) => "change of the node's marks",
+            Self::Node(_) => "change of the node",
             Self::Shutdown(_) => "word of the machine's shutdown",
             Self::Ping(_) => "ping",
             Self::Deadline => "deadline",

@@ -7,6 +7,7 @@ pub mod ids;
 pub mod labels;
 pub mod moment;
 pub mod pod;
+pub mod pressure;
 pub mod probe;
 pub mod quantity;
 pub mod record;

@@ -3,6 +3,7 @@
 //! On the main thread, at start and end. Without --kubeconfig none of this exists. It decides nothing: it
 //! joins the threads with the rest of the house, and ends them in order.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -13,7 +14,9 @@ use super::join::Joined;
 use crate::agents::certs::{CertsHandle, ServingConfig};
 use crate::agents::events::{EventSender, EventsHandle};
 use crate::agents::lease::{LeaseConfig, LeaseHandle};
-use crate::agents::node_status::{NodeNews, NodeObject, NodeStatusConfig, NodeStatusHandle, NodeStatusParts};
+use crate::agents::node_status::{
+    NodeNews, NodeObject, NodeStatusConfig, NodeStatusHandle, NodeStatusParts, PressureWatch,
+};
 use crate::agents::objects::{ObjectsHandle, Strategy};
 use crate::agents::source::api::ApiSourceHandle;
 use crate::agents::status::StatusHandle;
@@ -21,11 +24,15 @@ use crate::config::features::is_enabled;
 use crate::config::{KubeletConfiguration, NodeFlags};
 use crate::core::capacity::{self, NodeResources};
 use crate::core::certs::serving_names;
+use crate::core::eviction::PressureJudge;
 use crate::core::mirror::Owner;
 use crate::core::node_object::{Machine, NodeSettings, declared, go_architecture, registration};
+use crate::host::cgroup::CgroupTree;
 use crate::host::facts::MachineFacts;
+use crate::host::mounts::MOUNT_TABLE;
+use crate::host::usage::signals::SignalReader;
 use crate::kube::{ApiClient, RateLimit};
-use crate::msg::{EventObject, EventType, NodeMarks, NodeView, Refresh, SourceUpdate, ToldEvent};
+use crate::msg::{EventObject, EventType, FromNode, NodeView, Refresh, SourceUpdate, ToldEvent};
 use crate::sync_loop::Outbox;
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
@@ -49,8 +56,12 @@ pub(super) struct NodeParts<'a> {
     pub(super) relisted: Arc<Heartbeat>,
     /// Takes the pods that the API server binds to the node.
     pub(super) sources: Sender<SourceUpdate>,
-    /// Takes what the Node object says of the node's labels and taints.
-    pub(super) marks: Sender<NodeMarks>,
+    /// The pods' cgroups; `None` where pods have none of their own.
+    pub(super) cgroups: Option<CgroupTree>,
+    /// `--root-dir`.
+    pub(super) root_dir: &'a Path,
+    /// Takes what is found out about the node and decides about pods.
+    pub(super) about_node: Sender<FromNode>,
     /// What the sync loop publishes.
     pub(super) view: Arc<Snapshot<NodeView>>,
     /// Whether the machine shuts down.
@@ -129,15 +140,21 @@ impl Cluster {
             node_name,
             runtime,
             relisted,
+            cgroups,
+            root_dir,
             sources,
-            marks,
+            about_node,
             view,
             shutting_down,
         } = parts;
         let certs = certs.map(CertsHandle::start).transpose().context("start the care for certificates")?;
         let settings = node_settings(config, flags, machine, resources, node_name);
         // Disconnected, here and below: the agent ends.
-        let tell_marks = move |new| drop(marks.send(new));
+        let tell_pressures = {
+            let about_node = about_node.clone();
+            move |new| drop(about_node.send(FromNode::Pressures(new)))
+        };
+        let tell_marks = move |new| drop(about_node.send(FromNode::Marks(new)));
         let object = Arc::new(NodeObject::new(registration::initial(&settings), tell_marks));
 
         let owner = {
@@ -189,7 +206,11 @@ impl Cluster {
             None
         };
         let bells = [registered, bell].into_iter().chain(serving.iter().map(CertsHandle::bell)).collect();
-        let parts = NodeStatusParts { api: client.clone(), runtime, relisted, object, bells, shutting_down, news };
+        let signals = SignalReader::new(cgroups, machine.memory, root_dir, Path::new("/proc"), Path::new(MOUNT_TABLE));
+        let judge = PressureJudge::new(&super::facts::eviction(config));
+        let pressure = PressureWatch::new(judge, signals, Box::new(tell_pressures));
+        let api = client.clone();
+        let parts = NodeStatusParts { api, runtime, relisted, object, bells, shutting_down, pressure, news };
         let node = NodeStatusHandle::start(node, parts).context("start the node's status")?;
 
         let send = move |update| drop(sources.send(update));

@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 use crate::agents::log_rotation::LogRotationSettings;
 use crate::agents::pod_worker::{AdmissionHook, HookFailure, IdRanges};
 use crate::agents::shutdown::ShutdownConfig;
+use crate::api::pressure::Pressures;
 use crate::api::record::PodRecord;
 use crate::api::runtime::FilePod;
 use crate::api::v1::Taint;
 use crate::api::{Quantity, quantity};
 use crate::config::features::is_enabled;
 use crate::config::own::FailurePolicy;
-use crate::config::{KubeletConfiguration, NodeFlags, OwnConfig};
+use crate::config::{GoDuration, KubeletConfiguration, NodeFlags, OwnConfig};
 use crate::core::admit::Limits;
 use crate::core::capacity::{self, MachineResources, NodeResources, Reservations};
+use crate::core::eviction::EvictionSettings;
 use crate::core::log_rotation::RotationPolicy;
 use crate::core::node_object::addresses::{self, HostNetwork};
 use crate::core::node_object::go_architecture;
@@ -301,6 +303,20 @@ pub(super) fn resources(
     )
 }
 
+/// By which thresholds the node is short of something.
+pub(super) fn eviction(config: &KubeletConfiguration) -> EvictionSettings {
+    let soft = config.eviction_soft.iter().filter_map(|(signal, threshold)| {
+        let grace = GoDuration::parse(config.eviction_soft_grace_period.get(signal)?)?;
+        Some((signal.clone(), (threshold.clone(), grace.to_std())))
+    });
+    EvictionSettings {
+        hard: config.eviction_hard.clone(),
+        soft: soft.collect(),
+        reclaim: config.eviction_minimum_reclaim.clone(),
+        transition: config.eviction_pressure_transition_period.to_std(),
+    }
+}
+
 /// The node's labels: those that every node has, and `--node-labels`.
 fn node_labels(flags: &NodeFlags, node_name: &str) -> BTreeMap<String, String> {
     let arch = go_architecture(std::env::consts::ARCH);
@@ -342,6 +358,7 @@ pub(super) fn admission(
         labels: node_labels(flags, node_name),
         taints: taints(config),
         node_is_known: false,
+        pressures: Pressures::default(),
         allocatable: allocatable.clone(),
         sysctls,
         apparmor: machine.apparmor,

@@ -50,10 +50,11 @@ pub(super) fn join(config: &KubeletConfiguration, flags: &NodeFlags, node: &str)
         log::warn!("{}: {warning}", file.display());
     }
     log::info!("the API server is {}", access.server());
-    let is_managed = match access.client_certificate() {
-        _ if bootstrap.is_none() && !config.rotate_certificates => false,
-        Some(pair) => take_over(pair, &files),
-        None => false,
+    let (is_managed, bootstrap) = match access.client_certificate() {
+        _ if bootstrap.is_none() && !config.rotate_certificates => (false, None),
+        Some(pair) => (take_over(pair, &files), bootstrap),
+        // As with the kubelet, a token or a plugin asks for the certificate that the node is known by from then on.
+        None => (true, bootstrap.or_else(|| Some(access.clone()))),
     };
     let limit = RateLimit {
         per_second: f64::from(config.kube_api_qps),

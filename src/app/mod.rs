@@ -24,7 +24,7 @@ use crate::agents::images::{PullLimits, Puller};
 use crate::agents::leftovers::{LeftoversHandle, Places};
 use crate::agents::log_rotation::LogRotationHandle;
 use crate::agents::pleg::{PlegHandle, PlegSettings};
-use crate::agents::pod_worker::{Patience, Tools, WorkerPool, WorkerPoolSettings};
+use crate::agents::pod_worker::{NetworkWord, Patience, Tools, WorkerPool, WorkerPoolSettings};
 use crate::agents::prober::{Ports, ProberHandle};
 use crate::agents::shutdown::{DoneBell, ShutdownHandle};
 use crate::agents::source::file::{FileSourceConfig, FileSourceHandle};
@@ -173,7 +173,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
     let (probe_bell, probe_rung) = bounded(1);
     let (refresh_sender, refresh_inbox) = bounded(16);
     let (leftover_sender, leftover_inbox) = bounded(1);
-    let (marks_sender, marks_inbox) = bounded(1);
+    let (node_sender, node_inbox) = bounded(1);
     let (shutdown_sender, shutdown_inbox) = bounded(4);
     let (ping_sender, ping_inbox) = bounded::<Ping>(16);
     let (stop_sender, stop) = bounded(1);
@@ -188,7 +188,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         prober: prober_inbox,
         refreshes: refresh_inbox,
         leftovers: leftover_inbox,
-        marks: marks_inbox,
+        node: node_inbox,
         shutdowns: shutdown_inbox,
         pings: ping_inbox,
         stop,
@@ -249,6 +249,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
         view: Arc::clone(&view),
         admission_hook: facts::admission_hook(&own),
         images: Box::new(Puller::new(Box::new(client.clone()), pull_limits)),
+        network: NetworkWord::default(),
         patience: Patience::default(),
         objects: match &objects {
             Some(handle) => Arc::new(handle.objects.clone()),
@@ -313,7 +314,9 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
                 runtime: client.clone(),
                 relisted: Arc::clone(&relisted),
                 sources: source_sender.clone(),
-                marks: marks_sender,
+                cgroups: stats_cgroups.clone(),
+                root_dir: &root_dir,
+                about_node: node_sender,
                 view: Arc::clone(&view),
                 shutting_down: Arc::clone(&shutting_down),
             };

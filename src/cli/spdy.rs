@@ -5,12 +5,13 @@
 //! speaks it ([`crate::util::spdy`]). It trusts the server with no more than the streams' bytes, each frame
 //! bounded by its 24-bit length.
 
+use crate::util::resolve::addresses;
 use crate::util::spdy::stream::{ERROR, RESIZE, STDERR, STDIN, STDOUT};
 use crate::util::spdy::{Control, FrameHead, HEAD, data, open_session, ping};
 use crate::util::thread::{JoinHandle, StackSize, spawn};
 use serde::Deserialize;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -171,7 +172,14 @@ fn connect(url: &str) -> io::Result<(TcpStream, BufReader<TcpStream>)> {
     if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(other("that is no URL".to_owned()));
     }
-    let address = host.to_socket_addrs()?.next().ok_or_else(|| other(format!("{host} has no address")))?;
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => {
+            (name, port.parse().map_err(|_| other(format!("{host} names no port")))?)
+        }
+        _ => (host, 80),
+    };
+    let address =
+        addresses(name, port, HELLO_TIME)?.into_iter().next().ok_or_else(|| other(format!("{host} has no address")))?;
     let mut stream = TcpStream::connect_timeout(&address, HELLO_TIME)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(HELLO_TIME))?;

@@ -13,9 +13,7 @@ pub const NOT_IN_FORCE: &[&str] = &[
     "imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "kubeletCgroups",
     "systemCgroups", "cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
     "topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "qosReserved", "podCIDR",
-    "contentType", "evictionHard", "evictionSoft",
-    "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
-    "evictionMinimumReclaim", "mergeDefaultEvictionSettings",
+    "contentType", "evictionMaxPodGracePeriod",
     "protectKernelDefaults", "makeIPTablesUtilChains", "memorySwap",
     "showHiddenMetricsForVersion", "systemReservedCgroup",
     "kubeReservedCgroup", "enforceNodeAllocatable", "volumePluginDir", "kernelMemcgNotification",
@@ -45,6 +43,19 @@ pub const IN_FORCE: &[&str] = &[
     "enableDebugFlagsHandler", "enableSystemLogQuery", "streamingConnectionIdleTimeout",
     "shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
 ];
+
+/// Fields that are in force in part: what nobody does yet of what they are for, and the fields.
+pub const IN_PART: (&str, &[&str]) = (
+    "they set the node's conditions and keep pods out, and no pod is evicted yet",
+    &[
+        "evictionHard",
+        "evictionSoft",
+        "evictionSoftGracePeriod",
+        "evictionPressureTransitionPeriod",
+        "evictionMinimumReclaim",
+        "mergeDefaultEvictionSettings",
+    ],
+);
 
 /// Fields with nothing to put in force: upstream, too, reads them for old files' sake alone, and every log line is written
 /// at once.
@@ -90,6 +101,8 @@ pub const FLAGS_NOT_IN_FORCE: &[&str] = &[
 pub fn warning(config: &Map<String, Value>, defaults: &Map<String, Value>, flags_used: &[&str]) -> Option<String> {
     let set = |path: &&&str| get(config, path) != get(defaults, path);
     let fields = NOT_IN_FORCE.iter().filter(set).map(|path| (*path).to_owned());
+    let (what_is_missing, fields_in_part) = IN_PART;
+    let in_part: Vec<&str> = fields_in_part.iter().filter(set).copied().collect();
     let flags = flags_used.iter().filter(|name| FLAGS_NOT_IN_FORCE.contains(name)).map(|name| format!("--{name}"));
     let gates = get(config, "featureGates").and_then(Value::as_object).into_iter().flatten();
     let idle = |(name, on): &(&String, &Value)| {
@@ -98,7 +111,10 @@ pub fn warning(config: &Map<String, Value>, defaults: &Map<String, Value>, flags
     };
     let gates = gates.filter(idle).map(|(name, _)| format!("featureGates.{name}"));
     let all: Vec<String> = fields.chain(gates).chain(flags).collect();
-    (!all.is_empty()).then(|| format!("accepted but not yet in force in this version: {}", all.join(", ")))
+    let idle = (!all.is_empty()).then(|| format!("accepted but not yet in force in this version: {}", all.join(", ")));
+    let partly = (!in_part.is_empty()).then(|| format!("in force in part: {}: {what_is_missing}", in_part.join(", ")));
+    let told: Vec<String> = idle.into_iter().chain(partly).collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 #[cfg(test)]
@@ -117,7 +133,7 @@ mod tests {
             .map(|Field { name, .. }| (*name).to_owned())
             .filter(|name| name != "apiVersion" && name != "kind")
             .collect();
-        let all = || IN_FORCE.iter().chain(NOT_IN_FORCE).chain(WITHOUT_EFFECT);
+        let all = || IN_FORCE.iter().chain(NOT_IN_FORCE).chain(IN_PART.1).chain(WITHOUT_EFFECT);
         let listed: BTreeSet<String> = all().map(|path| top(&path)).collect();
         assert_eq!(known, listed);
         assert_eq!(all().count(), all().collect::<BTreeSet<_>>().len(), "a field is in two tables");
@@ -150,14 +166,19 @@ mod tests {
             Some("featureGates.EnvFiles, featureGates.MemoryQoS"),
         );
         check(
-            json!({"tracing": {}, "evictionSoft": {"a": "b"}}),
+            json!({"tracing": {}, "evictionMaxPodGracePeriod": 5}),
             &["lock-file", "config"],
-            Some("evictionSoft, tracing, --lock-file"),
+            Some("evictionMaxPodGracePeriod, tracing, --lock-file"),
         );
         check(
             json!({"logging": {"format": "json", "flushFrequency": 1, "options": {"json": {"splitStream": true}}}}),
             &[],
             Some("logging.options"),
         );
+        let said = |config: Value| warning(config.as_object().expect("an object"), &Map::new(), &[]).expect("words");
+        let partly = said(json!({"evictionSoft": {"a": "b"}, "evictionHard": {}}));
+        assert_eq!(partly, format!("in force in part: evictionHard, evictionSoft: {}", IN_PART.0));
+        let both = said(json!({"evictionSoft": {"a": "b"}, "tracing": {}}));
+        assert!(both.starts_with("accepted but not yet") && both.contains(": tracing; in force in part"), "{both}");
     }
 }

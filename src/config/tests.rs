@@ -278,7 +278,10 @@ fn strict_failures_are_warnings() {
 fn what_is_not_in_force_is_named_once() {
     Node::check_warnings(
         "port: 10251\nevictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}\nmaxPods: 5",
-        &["accepted but not yet in force in this version: evictionSoft, evictionSoftGracePeriod"],
+        &[
+            "in force in part: evictionSoft, evictionSoftGracePeriod: they set the node's conditions and keep pods out, \
+             and no pod is evicted yet",
+        ],
     );
     let node = Node::new(&[]);
     let loaded = node.load(&["--lock-file=/x", "--hostname-override=a"]).unwrap();

@@ -8,6 +8,7 @@ pub mod capacity;
 pub mod certs;
 pub mod defaults;
 pub mod event_fold;
+pub mod eviction;
 pub mod images;
 pub mod log_rotation;
 pub mod mirror;

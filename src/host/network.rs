@@ -1,13 +1,12 @@
 //! The host's network addresses: what its interfaces have, what the default route leaves by, what a name means.
 //!
-//! Layer L1, on the caller's thread; owns nothing. Resolving a name can take as long as the resolver likes, so it
-//! is done on a thread of its own and given up after a while. No packet is sent for anything else.
+//! Layer L1, on the caller's thread; owns nothing. A name is given up after a while. No packet is sent for anything else.
 
-use crate::util::order;
-use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use crate::util::thread::{StackSize, spawn};
+use crate::util::order;
+use crate::util::resolve::addresses;
 
 /// Addresses of all interfaces; none where the kernel does not tell.
 pub fn own_addresses() -> Vec<IpAddr> {
@@ -40,22 +39,8 @@ fn outgoing_address(from: &str, to: &str) -> Option<IpAddr> {
 
 /// What `name` resolves to, if the resolver answers within `patience`.
 pub fn resolve(name: &str, patience: Duration) -> Vec<IpAddr> {
-    let host = name.to_owned();
-    let (answer, answered) = crossbeam_channel::bounded(1);
-    let thread = spawn("resolve", StackSize::Normal, move || {
-        let found = (host.as_str(), 0).to_socket_addrs().into_iter().flatten();
-        // Nobody listens any more where it came too late.
-        let _late = answer.send(found.map(|address| address.ip()).collect::<Vec<_>>());
-    });
-    let Ok(thread) = thread else { return Vec::new() };
-    match answered.recv_timeout(patience) {
-        Ok(found) => found,
-        Err(_) => {
-            // The resolver ends by itself, after its own timeouts.
-            thread.abandon();
-            Vec::new()
-        }
-    }
+    let found = addresses(name, 0, patience).unwrap_or_default();
+    found.into_iter().map(|address| address.ip()).collect()
 }
 
 #[cfg(test)]

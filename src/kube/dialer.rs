@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, ShutdownHandle, Transport};
 use ureq::{Error, Timeout};
 
@@ -23,6 +23,10 @@ use crate::util::tcp::notice_death;
 pub(super) const DEAD_AFTER: Duration = Duration::from_secs(25);
 /// Bytes of each of the two buffers of a connection: an answer's header must fit.
 const BUFFER: usize = 16 * 1024;
+/// How long a name is looked up for a request that has no deadline.
+const LOOKUP_TIME: Duration = Duration::from_secs(10);
+/// How many addresses of a name are tried: as many as the HTTP library takes.
+const ADDRESSES: usize = 16;
 /// Longest answer of a proxy to CONNECT.
 const MAX_PROXY_ANSWER: usize = 4096;
 
@@ -55,20 +59,23 @@ impl Resolver for Dialer {
     fn resolve(
         &self,
         uri: &ureq::http::Uri,
-        config: &ureq::config::Config,
+        _config: &ureq::config::Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
         let proxied = self.proxy.as_ref().map(|proxy| format!("http://{}", proxy.authority).parse());
         let proxied = proxied.transpose().map_err(|_| Error::InvalidProxyUrl)?;
         let uri = proxied.as_ref().unwrap_or(uri);
-        let plain = DefaultResolver::default();
-        // An address needs no resolver, which would start a thread to be able to give up.
-        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let Ok(ip) = host.parse::<IpAddr>() else { return plain.resolve(uri, config, timeout) };
         let usual = if uri.scheme_str() == Some("http") { 80 } else { 443 };
-        let mut addresses = plain.empty();
-        addresses.push(SocketAddr::new(ip, uri.port_u16().unwrap_or(usual)));
-        Ok(addresses)
+        let until = Until::new(timeout);
+        let within = until.left().map_err(|error| until.explain(error))?.unwrap_or(LOOKUP_TIME);
+        let host = uri.host().unwrap_or_default();
+        let found = addresses(host, uri.port_u16().unwrap_or(usual), within).map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => until.explain(error),
+            _ => Error::HostNotFound,
+        })?;
+        let mut addresses = self.empty();
+        found.into_iter().take(ADDRESSES).for_each(|address| addresses.push(address));
+        if addresses.is_empty() { Err(Error::HostNotFound) } else { Ok(addresses) }
     }
 }
 

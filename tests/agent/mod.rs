@@ -12,6 +12,7 @@ mod faults;
 mod lies;
 mod log_rotation;
 mod manifests;
+mod network;
 pub(crate) mod node_server;
 mod probes;
 mod reports;

@@ -234,12 +234,6 @@ fn of_field(key: &str, value: &Value, uid: &str, namespace: &str) -> Value {
     }
 }
 
-/// A machine with a full disk is no reason to fail: neither shall evict.
-fn never_evict(config: &mut Value) {
-    config["evictionHard"] =
-        json!({ "memory.available": "1Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi" });
-}
-
 #[test]
 fn pods_and_their_events_are_told_as_upstream_tells_them() {
     let ground = Ground::new(Cluster::shared());
@@ -247,16 +241,13 @@ fn pods_and_their_events_are_told_as_upstream_tells_them() {
     let namespaces = ["ferrolet", "upstream"].map(|who| format!("beside-{who}-{}", ground.name));
     namespaces.iter().for_each(|namespace| ground.cluster.namespace(namespace));
     let ferrolet = {
-        let _agent = ground.join(&[], |config| {
-            config["port"] = port.into();
-            never_evict(config);
-        });
+        let _agent = ground.join(&[], |config| config["port"] = port.into());
         ground.wait_ready();
         observe(&ground, &namespaces[0])
     };
     ground.cluster.kubectl(&["delete", "node", &ground.name]).expect("delete the node");
     let upstream = {
-        let _kubelet = Kubelet::start(&ground, port, never_evict);
+        let _kubelet = Kubelet::start(&ground, port, |_| ());
         ground.wait_ready();
         observe(&ground, &namespaces[1])
     };
@@ -305,10 +296,7 @@ fn a_static_pod_is_told_as_upstream_tells_it() {
     };
     let name = format!("still-{}", ground.name);
     let ferrolet = {
-        let agent = ground.join(&[], |config| {
-            config["port"] = port.into();
-            never_evict(config);
-        });
+        let agent = ground.join(&[], |config| config["port"] = port.into());
         ground.wait_ready();
         agent.put_manifest("still.json", &manifest(&namespaces[0]));
         let told = observe_mirror(&ground, &namespaces[0], &name);
@@ -325,7 +313,6 @@ fn a_static_pod_is_told_as_upstream_tells_it() {
     let upstream = {
         let _kubelet = Kubelet::start(&ground, port, |config| {
             config["staticPodPath"] = folder.display().to_string().into();
-            never_evict(config);
         });
         ground.wait_ready();
         std::fs::write(folder.join("still.json"), manifest(&namespaces[1])).expect("write a manifest");

@@ -28,6 +28,8 @@ pub(crate) struct Cluster {
     hold: Child,
     /// The script's: it removes the folder as well.
     folder: PathBuf,
+    /// Of every call of the script.
+    environment: Vec<(String, String)>,
 }
 
 /// Never dropped: the script's standard input ends with this process.
@@ -68,7 +70,8 @@ impl Cluster {
             hold.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read from tests/peers/cluster");
             panic!("tests/peers/cluster brought no control plane up: {line:?} {said}");
         }
-        Cluster { hold, folder }
+        let environment = environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Cluster { hold, folder, environment }
     }
 
     /// A path below the control plane's folder.
@@ -78,7 +81,8 @@ impl Cluster {
 
     fn script(&self, verb: &str) -> Command {
         let mut command = Command::new(scripts().join("cluster"));
-        command.arg(verb).arg(self.path("")).stdin(Stdio::null());
+        let environment = self.environment.iter().map(|(key, value)| (key, value));
+        command.arg(verb).arg(self.path("")).envs(environment).stdin(Stdio::null());
         command
     }
 

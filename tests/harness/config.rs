@@ -60,7 +60,13 @@ pub(crate) fn kubelet_configuration(node: &dyn Ground, healthz: u16) -> Value {
         "failSwapOn": false,
         // A test machine may not let anyone lower it.
         "oomScoreAdj": 0,
+        "evictionHard": rarely_short(),
     })
+}
+
+/// Thresholds by which a test machine with a full disk is short of nothing yet.
+fn rarely_short() -> Value {
+    json!({ "memory.available": "1Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi" })
 }
 
 /// The upstream kubelet on a node, ready to be started beside or instead of ferrolet. The control plane whose certificates
@@ -84,6 +90,7 @@ pub(crate) fn upstream_kubelet(
         "failCgroupV1": false,
         "failSwapOn": false,
         "oomScoreAdj": 0,
+        "evictionHard": rarely_short(),
         "makeIPTablesUtilChains": false,
         "authentication": { "x509": { "clientCAFile": pki.join("ca.crt") } },
         "tlsCertFile": pki.join(format!("{name}.crt")),

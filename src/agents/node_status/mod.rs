@@ -8,6 +8,7 @@
 //! as with upstream's kubelet: whoever deleted it meant it.
 
 mod object;
+mod pressure;
 
 use std::io;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub use object::NodeObject;
+pub use pressure::PressureWatch;
 
 use crate::api::v1::Node;
 use crate::core::node_object::addresses::{AddressError, HostNetwork};
@@ -48,6 +50,8 @@ const RUNTIME_TIME: Duration = Duration::from_secs(5);
 const RESOLVER_TIME: Duration = Duration::from_secs(2);
 /// After this time without a look at all containers the node is not ready.
 const PLEG_LIMIT: Duration = Duration::from_secs(180);
+/// Between two looks at what the node may be short of, however rarely its status is told.
+const PRESSURE_EVERY: Duration = Duration::from_secs(10);
 /// Why a node is not ready whose machine shuts down.
 const SHUTTING_DOWN: &str = "node is shutting down";
 /// How often a report is tried again at once.
@@ -82,6 +86,8 @@ pub struct NodeStatusParts {
     pub bells: Vec<Sender<()>>,
     /// Whether the machine shuts down.
     pub shutting_down: Arc<AtomicBool>,
+    /// What the node may be short of.
+    pub pressure: PressureWatch,
     /// Takes events about the node. Must not wait.
     pub news: Box<dyn Fn(NodeNews) + Send>,
 }
@@ -251,12 +257,29 @@ impl Actor {
                     if self.stage == Stage::Known { wait.min(self.config.update_every) } else { wait }
                 }
             };
-            // The handle has the other end: only time, a ring or the end end this.
-            let _rung = self.hurried.recv_timeout(wait);
-            if self.stop.is_cancelled() {
+            if !self.wait(wait) {
                 return;
             }
             self.look();
+        }
+    }
+
+    /// Waits for the time of the next report, for somebody who wants it now, or for a condition that changes; false at
+    /// the end.
+    fn wait(&mut self, time: Duration) -> bool {
+        let until = clock::moment() + time;
+        loop {
+            let left = until.since(clock::moment());
+            let wait = if self.parts.pressure.is_idle() { left } else { left.min(PRESSURE_EVERY) };
+            // The handle has the other end: only time, a ring or the end end this.
+            let is_rung = self.hurried.recv_timeout(wait).is_ok();
+            if self.stop.is_cancelled() {
+                return false;
+            }
+            let now = clock::moment();
+            if is_rung || now >= until || self.parts.pressure.look(now) != self.findings.pressures {
+                return true;
+            }
         }
     }
 
@@ -275,6 +298,7 @@ impl Actor {
             Err(error) => log::debug!("{error}"),
         }
         self.list_images();
+        self.findings.pressures = self.parts.pressure.look(clock::moment());
         let (own, outgoing) = (network::own_addresses(), network::outgoing_addresses());
         let before = &self.findings.network;
         if own != before.own || outgoing != before.outgoing {
@@ -292,7 +316,7 @@ impl Actor {
     }
 
     /// Images change when something is pulled, and that they did is worth little: they are listed as often as an
-    /// unchanged status is sent.
+    /// unchanged status is sent. Where they lie is asked as rarely.
     fn list_images(&mut self) {
         let now = clock::moment();
         if self.images_listed.is_some_and(|at| now.since(at) < self.config.report_every) {
@@ -304,6 +328,12 @@ impl Actor {
                 self.images_listed = Some(now);
             }
             Err(error) => log::debug!("{error}"),
+        }
+        if self.parts.pressure.needs_image_fs() {
+            match self.runtime.image_fs_info(&self.stop) {
+                Ok(told) => self.parts.pressure.set_image_fs(&told),
+                Err(error) => log::debug!("{error}"),
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod admission_hook;
 mod credentials;
 mod environment;
 mod hooks;
+mod network;
 mod patience;
 mod pool;
 mod prepare;
@@ -32,6 +33,7 @@ use crate::util::snapshot::Snapshot;
 use crate::volumes::ObjectSource;
 
 pub use admission_hook::{AdmissionHook, HookFailure};
+pub use network::NetworkWord;
 pub use patience::Patience;
 pub use user_namespace::IdRanges;
 
@@ -63,6 +65,8 @@ pub struct Tools {
     pub admission_hook: Option<AdmissionHook>,
     /// Gets images ready.
     pub images: Box<dyn ImageSource>,
+    /// Whether the runtime's network is there.
+    pub network: NetworkWord,
     /// What hangs of which pod.
     pub patience: Patience,
     /// Where ConfigMaps, Secrets, tokens and services come from.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use super::prepare::Prepared;
-use super::{Tools, admission_hook, prepare, resize, start, stop, user_namespace};
+use super::{Tools, admission_hook, network, prepare, resize, start, stop, user_namespace};
 use crate::api::moment::Moment;
 use crate::api::pod::has_user_namespace;
 use crate::api::runtime::SandboxSpec;
@@ -91,7 +91,7 @@ impl Run<'_> {
             Step::StopSandbox(id) => {
                 self.gone_is_fine(self.tools.client.stop_pod_sandbox(id, &self.work.cancel), "FailedKillPod")
             }
-            Step::RunSandbox { attempt } => self.run_sandbox(*attempt),
+            Step::RunSandbox { attempt } => network::check(self).and_then(|()| self.run_sandbox(*attempt)),
             Step::StartContainer { kind, name, attempt, target } => {
                 start::container(self, *kind, name, *attempt, target.as_ref())
             }

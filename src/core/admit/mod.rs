@@ -10,6 +10,7 @@ mod fit;
 mod placement;
 mod ports;
 mod preempt;
+mod pressure;
 mod security;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::api::PodUid;
+use crate::api::pressure::Pressures;
 use crate::api::v1::{Pod, Taint};
 use crate::core::qos::ResourceList;
 use crate::core::spec::admission::SysctlAllowlist;
@@ -36,6 +38,8 @@ pub struct Limits {
     /// Whether `labels` and `taints` are those of the Node object as it is now. While they are only what the node was
     /// started with, no pod of the API server is refused for them: its scheduler has looked at the real ones.
     pub node_is_known: bool,
+    /// What the node is short of.
+    pub pressures: Pressures,
     /// What pods may request together; what is not named is not there.
     pub allocatable: ResourceList,
     /// Sysctls that pods may set: the safe ones of this kernel and `allowedUnsafeSysctls`.
@@ -101,6 +105,7 @@ pub trait Check: Sync {
 /// All checks of this node, in the order of the upstream kubelet. A lack of resources comes first for most pods; for
 /// a critical one all other reasons count more.
 pub const CHECKS: &[&dyn Check] = &[
+    &pressure::Pressure,
     &security::Sysctls,
     &placement::OperatingSystem,
     &security::SupplementalGroups,

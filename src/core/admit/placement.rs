@@ -110,7 +110,7 @@ fn is_scheduled(pod: &Pod, view: &AdmissionView<'_>) -> bool {
 }
 
 /// Whether a toleration covers a taint. The comparisons `Lt` and `Gt` are behind a gate that is off.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let given = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
     if given(&toleration.effect).is_some_and(|effect| effect != taint.effect)
         || given(&toleration.key).is_some_and(|key| key != taint.key)

@@ -36,6 +36,7 @@ fn limits() -> Limits {
             .into(),
         taints: Vec::new(),
         node_is_known: true,
+        pressures: Pressures::default(),
         allocatable: list.map(|(name, text)| (name.to_owned(), amount(text))).into(),
         sysctls: SysctlAllowlist::new(&["net.core.somaxconn".to_owned()], "6.1.0").expect("a list"),
         apparmor: false,
@@ -448,5 +449,44 @@ fn the_scheduler_counts_while_the_node_object_is_not_known() {
         let value = from(source, more);
         let told = (reason(&value, &known), reason(&value, &unknown));
         assert_eq!(told, (with_node.to_owned(), without.to_owned()), "{value}");
+    }
+}
+
+#[test]
+fn a_node_that_is_short_of_something_lets_few_pods_in() {
+    let memory = Pressures { memory: true, ..Pressures::default() };
+    let disk = Pressures { disk: true, ..Pressures::default() };
+    let all = Pressures { memory: true, disk: true, pid: true };
+    let burstable = requesting(json!({"cpu": "1m"}));
+    let tolerating =
+        |key: &str, effect: &str| with(json!({"tolerations": [{"key": key, "operator": "Exists", "effect": effect}]}));
+    let tolerates_memory = tolerating("node.kubernetes.io/memory-pressure", "NoSchedule");
+    let tolerates_disk = tolerating("node.kubernetes.io/disk-pressure", "NoSchedule");
+    let tolerates_all = with(json!({"tolerations": [{"operator": "Exists"}]}));
+    let critical = with(json!({"priority": 2_000_000_000}));
+    let mut manifest = plain();
+    manifest["metadata"]["annotations"]["kubernetes.io/config.source"] = "file".into();
+    let (by_memory, by_disk) =
+        ("Evicted: The node had condition: [MemoryPressure]. ", "Evicted: The node had condition: [DiskPressure]. ");
+    let by_all = "Evicted: The node had condition: [MemoryPressure DiskPressure PIDPressure]. ";
+    for (pressures, pod, expect) in [
+        (Pressures::default(), &plain(), "admitted"),
+        (memory, &plain(), by_memory),
+        (memory, &burstable, "admitted"),
+        (memory, &tolerates_memory, "admitted"),
+        (memory, &tolerates_all, "admitted"),
+        (memory, &tolerating("node.kubernetes.io/memory-pressure", "NoExecute"), by_memory),
+        (memory, &tolerates_disk, by_memory),
+        (memory, &critical, "admitted"),
+        (memory, &manifest, "admitted"),
+        (disk, &plain(), by_disk),
+        (disk, &burstable, by_disk),
+        (disk, &tolerates_disk, by_disk),
+        (disk, &critical, "admitted"),
+        (all, &burstable, by_all),
+        (all, &tolerates_all, by_all),
+        (all, &manifest, "admitted"),
+    ] {
+        check(pod, &[], &Limits { pressures, ..limits() }, expect);
     }
 }

@@ -13,6 +13,7 @@ use crate::api::v1::{Pod, PodStatus};
 use crate::api::{ContainerId, PodName, PodUid};
 use crate::core::admit::Claim;
 use crate::core::images::ImageReason;
+use crate::core::node_object::runtime::NETWORK_NOT_READY;
 use crate::core::plan::{self, ContainerMemory};
 use crate::core::status;
 use crate::msg::{CountedEvent, Look, PodEvent, Reason, Step, StepResult, WorkReport};
@@ -385,6 +386,10 @@ impl Entry {
                     self.next_sandbox_attempt = self.next_sandbox_attempt.max(attempt.saturating_add(1));
                 }
                 (Step::RunSandbox { attempt }, StepResult::Failed(reason)) => {
+                    if reason.reason == NETWORK_NOT_READY {
+                        // Nothing was tried: the pod shall begin soon after the network is there.
+                        self.failures = 0;
+                    }
                     // A name that the runtime still holds is given up: the next try takes another one.
                     if reason.message.contains("is reserved for") {
                         self.next_sandbox_attempt = self.next_sandbox_attempt.max(attempt.saturating_add(1));

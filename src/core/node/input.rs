@@ -47,6 +47,7 @@ impl Node {
                 self.settings.admission.taints = taints;
                 self.settings.admission.node_is_known = true;
             }
+            Input::Pressures(pressures) => self.settings.admission.pressures = pressures,
             Input::Shutdown(begins) => self.take_shutdown(now, begins),
             Input::Timer => self.take_timer(now),
         }

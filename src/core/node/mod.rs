@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use crate::api::moment::{Moment, Now};
 use crate::api::pod::ContainerKind;
+use crate::api::pressure::Pressures;
 use crate::api::record::PodRecord;
 use crate::api::runtime::RuntimePod;
 use crate::api::{PodName, PodUid};
@@ -105,6 +106,8 @@ pub enum Input {
     Leftovers(Vec<PodUid>),
     /// The node's labels and taints are these now.
     Marks(NodeMarks),
+    /// What the node is short of is this now.
+    Pressures(Pressures),
     /// The machine begins to shut down (true), or goes on after all.
     Shutdown(bool),
     /// [`Node::next_deadline`] has come.

@@ -4,19 +4,9 @@
 //! its status.
 
 use crate::api::meta::Time;
+use crate::api::pressure::Pressures;
 use crate::api::runtime::UnixNanos;
 use crate::api::v1::NodeCondition;
-
-/// What is short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressures {
-    /// Memory.
-    pub memory: bool,
-    /// Room or inodes on a disk.
-    pub disk: bool,
-    /// Process ids.
-    pub pid: bool,
-}
 
 /// A condition as it shall be: type, status, reason, message.
 type Wanted = (&'static str, bool, &'static str, String);

@@ -13,6 +13,9 @@ use crate::api::v1::{NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeature
 /// How long a runtime may be silent before it counts as down.
 pub const SILENCE: Duration = Duration::from_secs(30);
 
+/// Reason of a sandbox that is not tried because of [`network_trouble`], and of the event that says so.
+pub const NETWORK_NOT_READY: &str = "NetworkNotReady";
+
 /// What was seen of the runtime until now.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeSeen {
@@ -47,15 +50,8 @@ impl RuntimeSeen {
             trouble.push("network state unknown".to_owned());
             return trouble;
         };
-        for (type_, text) in
-            [("RuntimeReady", "container runtime not ready"), ("NetworkReady", "container runtime network not ready")]
-        {
-            match status.condition(type_) {
-                Some(condition) if condition.status => {}
-                Some(condition) => trouble.push(format!("{text}: {}", describe(condition))),
-                None => trouble.push(format!("{text}: the runtime does not tell {type_}")),
-            }
-        }
+        trouble.extend(unmet(status, "RuntimeReady", "container runtime not ready"));
+        trouble.extend(network_trouble(status));
         trouble
     }
 
@@ -83,6 +79,19 @@ impl RuntimeSeen {
         // A runtime of the age of containerd 1.6 tells neither.
         (!status.handlers.is_empty() || status.supplemental_groups_policy)
             .then_some(NodeFeatures { supplemental_groups_policy: Some(status.supplemental_groups_policy) })
+    }
+}
+
+/// Why no pod can have a network of its own; `None` when it can.
+pub fn network_trouble(status: &RuntimeStatus) -> Option<String> {
+    unmet(status, "NetworkReady", "container runtime network not ready")
+}
+
+fn unmet(status: &RuntimeStatus, type_: &str, text: &str) -> Option<String> {
+    match status.condition(type_) {
+        Some(condition) if condition.status => None,
+        Some(condition) => Some(format!("{text}: {}", describe(condition))),
+        None => Some(format!("{text}: the runtime does not tell {type_}")),
     }
 }
 

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 
 use super::addresses::{AddressError, HostNetwork, node_addresses};
-use super::conditions::{self, Pressures};
+use super::conditions;
 use super::runtime::RuntimeSeen;
 use super::{NodeSettings, OPERATING_SYSTEM, kubelet_version, registration};
 use crate::api::Quantity;
 use crate::api::moment::Now;
+use crate::api::pressure::Pressures;
 use crate::api::quantity::Amount;
 use crate::api::v1::{ContainerImage, DaemonEndpoint, Node, NodeDaemonEndpoints, NodeSwapStatus, NodeSystemInfo};
 

@@ -225,18 +225,24 @@ impl Shared {
     }
 }
 
-/// Measures one place; `None` if it can't be. Blocks as long as the disk likes.
-fn measure(question: &Question) -> Option<Room> {
-    let found = statvfs(&question.path).ok()?;
+/// The file system at a path, measured at once on the caller's thread; `None` if it can't be. A local one answers from
+/// memory, one over a network may hang.
+pub fn file_system(path: &Path) -> Option<Room> {
+    let found = statvfs(path).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
-    let room = Room {
+    Some(Room {
         capacity: bytes(found.blocks()),
         available: bytes(found.blocks_available()),
         used: bytes(found.blocks().saturating_sub(found.blocks_free())),
         inodes: found.files(),
         inodes_free: found.files_free(),
         inodes_used: found.files().saturating_sub(found.files_free()),
-    };
+    })
+}
+
+/// Measures one place; `None` if it can't be. Blocks as long as the disk likes.
+fn measure(question: &Question) -> Option<Room> {
+    let room = file_system(&question.path)?;
     match question.measure {
         Measure::FileSystem => Some(room),
         Measure::Tree => {

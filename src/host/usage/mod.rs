@@ -8,6 +8,7 @@ pub mod disk;
 pub mod network;
 pub mod node;
 mod processes;
+pub mod signals;
 mod v1;
 mod v2;
 

@@ -31,6 +31,21 @@ fn works_that_fail_are_repeated_after_one_to_ten_seconds() {
         assert!(story.see(Scope::Pod("a".into()), Vec::new(), &[]).ends_with("work a"));
     }
     assert_eq!(waits, [1, 2, 4, 8, 10, 10, 10]);
+    // What was not even tried is looked at again and again: the network may be there any moment.
+    for _ in 0..2 {
+        let ended = story.mono();
+        // The pod's folders are there, and its sandbox is not.
+        story.report_with(|at| match at {
+            0 => StepResult::Done,
+            1 => failed("NetworkNotReady"),
+            _ => StepResult::Skipped,
+        });
+        let at = story.node.next_deadline().expect("a deadline");
+        assert_eq!(at.since(ended).as_secs(), 1);
+        story.seconds = at.since_boot().as_secs() - 1;
+        story.tell(Input::Timer);
+        assert!(story.see(Scope::Pod("a".into()), Vec::new(), &[]).ends_with("work a"));
+    }
     // One that goes well starts the table anew.
     story.report(&StepResult::Done);
     let mut dead = RuntimePod::clone(&a_sandbox("a", "a"));
