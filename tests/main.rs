@@ -22,3 +22,6 @@ mod program;
 mod real;
 mod sim;
 mod tidy;
+
+// As in the crate, for the file of its unit tests that `fakes` shares.
+use ferrolet::util;

@@ -4,6 +4,8 @@
 //! begins, and lets go when the loop says that the pods have ended; which pods end when is the core's to decide. It sleeps until
 //! logind or the loop has something to say. Without logind it tries again now and then. It never ends a pod itself.
 
+mod record;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -19,6 +21,7 @@ use crate::host::explain;
 use crate::util::cancel::Cancel;
 use crate::util::poll::Bell;
 use crate::util::thread::{OwnerThread, StackSize};
+use record::Record;
 
 /// Waits for logind to read its configuration again: 100 ms, doubled each time.
 const RELOAD_WAITS: u32 = 5;
@@ -36,6 +39,8 @@ pub struct ShutdownConfig {
     pub drop_ins: PathBuf,
     /// How long a shutdown may have to wait.
     pub whole: Duration,
+    /// The folder that keeps when the last shutdown was; `None`: nothing is kept.
+    pub state: Option<PathBuf>,
 }
 
 /// The running thread; dropping it ends it, and lets go of the lock.
@@ -84,9 +89,11 @@ impl ShutdownHandle {
         told: Box<dyn Fn(bool) + Send>,
     ) -> io::Result<Self> {
         let (stop, shared) = (Cancel::new(), Arc::clone(&done.0));
-        let actor =
-            Actor { config, to_loop, told, stop: stop.clone(), shared: Arc::clone(&shared), lock: None, is_on: false };
-        let thread = OwnerThread::spawn("shutdown", StackSize::Small, move || actor.run())?;
+        let (token, theirs) = (stop.clone(), Arc::clone(&shared));
+        let thread = OwnerThread::spawn("shutdown", StackSize::Small, move || {
+            let record = Record::open(config.state.as_ref().map(|folder| folder.join(record::FILE)));
+            Actor { config, to_loop, told, stop: token, shared: theirs, lock: None, is_on: false, record }.run();
+        })?;
         Ok(Self { stop, shared, _thread: thread })
     }
 }
@@ -108,6 +115,7 @@ struct Actor {
     lock: Option<OwnedFd>,
     /// Whether a shutdown is under way, as far as was told.
     is_on: bool,
+    record: Record,
 }
 
 /// Why there is no word from logind.
@@ -161,8 +169,12 @@ impl Actor {
             if self.stop.is_cancelled() {
                 return Ok(());
             }
-            if self.shared.done.swap(false, Ordering::AcqRel) && self.lock.take().is_some() {
-                log::info!("the pods have ended, the machine may shut down");
+            if self.shared.done.swap(false, Ordering::AcqRel) {
+                // Before the lock: the machine may be gone a moment later.
+                self.record.end();
+                if self.lock.take().is_some() {
+                    log::info!("the pods have ended, the machine may shut down");
+                }
             }
             match word {
                 Some(true) => self.tell(true),
@@ -185,6 +197,9 @@ impl Actor {
         }
         self.shared.done.store(false, Ordering::Release);
         (self.told)(begins);
+        if begins {
+            self.record.begin();
+        }
         // Disconnected: the agent ends.
         let _told = self.to_loop.send(begins);
     }
@@ -242,6 +257,7 @@ mod tests {
             bus: bus.path.clone(),
             drop_ins: folder.path().join("logind.conf.d"),
             whole: Duration::from_secs(30),
+            state: Some(folder.path().to_owned()),
         };
         let handle = ShutdownHandle::start(config, &done, sender, Box::new(|_| {})).expect("a thread");
         let asked = bus.take_back(answers);
@@ -256,6 +272,13 @@ mod tests {
         assert!(!scene.folder.path().join("logind.conf.d").exists(), "logind waits long enough as it is");
         scene.bus.prepare_for_shutdown(true);
         assert_eq!(scene.heard.recv_timeout(LONG), Ok(true));
+        let state = || {
+            let text = std::fs::read_to_string(scene.folder.path().join(record::FILE)).expect("a state");
+            let state: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            ["startTime", "endTime"].map(|key| state[key].as_str().expect("a time").to_owned())
+        };
+        let [start, end] = state();
+        assert!(start.as_str() > "2020" && end == "0001-01-01T00:00:00Z", "{start} {end}");
         scene.done.ring();
         let answers = scene.bus.answer(vec![]);
         scene.bus.take_back(answers);
@@ -264,6 +287,8 @@ mod tests {
         assert_eq!(scene.heard.recv_timeout(LONG), Ok(false));
         let answers = scene.bus.answer(vec![("Inhibit", Ok("fd"))]);
         scene.bus.take_back(answers);
+        let [again, end] = state();
+        assert!(again == start && end.as_str() > "2020", "{again} {end}");
     }
 
     #[test]

@@ -154,7 +154,11 @@ pub(crate) fn shutdown_periods(config: &KubeletConfiguration) -> Vec<shutdown::P
 }
 
 /// How the machine's shutdown is heard of; `None` where nothing is set, or the machine has no systemd.
-pub(super) fn shutdown(periods: &[shutdown::Period]) -> Option<ShutdownConfig> {
+pub(super) fn shutdown(
+    config: &KubeletConfiguration,
+    root_dir: &Path,
+    periods: &[shutdown::Period],
+) -> Option<ShutdownConfig> {
     if periods.is_empty() {
         return None;
     }
@@ -167,7 +171,10 @@ pub(super) fn shutdown(periods: &[shutdown::Period]) -> Option<ShutdownConfig> {
         return None;
     }
     let drop_ins = logind::DROP_INS.into();
-    Some(ShutdownConfig { bus, drop_ins, whole: shutdown::whole(periods) })
+    // As the kubelet, which keeps the times of shutdowns by priority alone.
+    let keeps = is_enabled(&config.feature_gates, "GracefulNodeShutdownBasedOnPodPriority");
+    let state = keeps.then(|| root_dir.to_owned());
+    Some(ShutdownConfig { bus, drop_ins, whole: shutdown::whole(periods), state })
 }
 
 /// The verbosities of single files, as the log takes them.

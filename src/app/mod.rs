@@ -327,7 +327,7 @@ pub(crate) fn run(loaded: Loaded, read_again: &ReadAgain) -> anyhow::Result<()> 
 
     let second_thoughts = driver::watch(&config, cgroup_driver_from, &runtime, driver, client.clone())
         .context("start the watch for the cgroup driver")?;
-    let shutdown = match facts::shutdown(&periods) {
+    let shutdown = match facts::shutdown(&config, &root_dir, &periods) {
         None => None,
         Some(settings) => {
             let in_cluster = in_cluster.as_ref().map(|cluster| cluster.on_shutdown(&node_name));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::endings::{RUNS, pod, shell};
 use super::lab::{Ground, SOON};
-use crate::harness::{Cluster, wait};
+use crate::harness::{Cluster, Containerd, wait};
 
 /// A pod on a node of its own.
 struct Subject<'ground> {
@@ -140,8 +140,17 @@ fn resize_condition<'pod>(pod: &'pod Value, type_: &str) -> &'pod Value {
 }
 
 #[test]
-fn cpu_and_memory_change_in_place() {
-    let ground = Ground::with_namespace(Cluster::shared());
+fn cpu_and_memory_change_in_place_on_containerd_2() {
+    cpu_and_memory_change_in_place(Containerd::Two);
+}
+
+#[test]
+fn cpu_and_memory_change_in_place_on_the_distributions_containerd() {
+    cpu_and_memory_change_in_place(Containerd::System);
+}
+
+fn cpu_and_memory_change_in_place(containerd: Containerd) {
+    let ground = Ground::with_namespace_on(Cluster::shared(), containerd);
     let agent = ground.joined();
     let subject = Subject { ground: &ground, name: "subject" };
     let mut object = pod(&ground.name, subject.name, &ground.name, &[shell("app", RUNS), shell("other", RUNS)]);

@@ -23,14 +23,23 @@ pub(super) struct Ground<'cluster> {
 impl<'cluster> Ground<'cluster> {
     /// A node with containerd 2 under a name that nobody else has.
     pub(super) fn new(cluster: &'cluster Cluster) -> Ground<'cluster> {
+        Ground::on(cluster, Containerd::Two)
+    }
+
+    fn on(cluster: &'cluster Cluster, containerd: Containerd) -> Ground<'cluster> {
         let name = cluster.node_name();
         let kubeconfig = cluster.kubeconfig(&name);
-        Ground { cluster, node: Node::start(Containerd::Two), name, kubeconfig }
+        Ground { cluster, node: Node::start(containerd), name, kubeconfig }
     }
 
     /// The same with a namespace that has the node's name.
     pub(super) fn with_namespace(cluster: &'cluster Cluster) -> Ground<'cluster> {
-        let ground = Ground::new(cluster);
+        Ground::with_namespace_on(cluster, Containerd::Two)
+    }
+
+    /// The same on a containerd of one's choice.
+    pub(super) fn with_namespace_on(cluster: &'cluster Cluster, containerd: Containerd) -> Ground<'cluster> {
+        let ground = Ground::on(cluster, containerd);
         cluster.namespace(&ground.name);
         ground
     }

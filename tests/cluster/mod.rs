@@ -2,7 +2,7 @@
 //!
 //! Tests of a node's object and lease in `node`, of pods in `pods`, beside the upstream kubelet in `upstream`; of what pods
 //! get from the API server in `volumes`; how a node joins with a token in `certificates`; who may ask the node's server what
-//! in `callers`; what changes in pods while they run in `changes`; of a node that changes hands in `takeover`; of one that
+//! in `callers`; what changes in pods while they run in `changes`; the machine's end in `shutdown`; of a node that changes hands in `takeover`; of one that
 //! lacks something in `short`; the behaviours that Kubernetes names in `conformance`; `lab` is their ground. They
 //! share one control plane, each with a node name and a namespace of its own.
 
@@ -17,6 +17,7 @@ mod node;
 mod pods;
 mod serving;
 mod short;
+mod shutdown;
 mod streams;
 mod takeover;
 mod upstream;

@@ -13,3 +13,7 @@ pub(crate) mod cri_wire;
 pub(crate) mod impostor;
 pub(crate) mod registry;
 pub(crate) mod registry_image;
+/// The bus on which unit tests play logind and systemd.
+#[path = "../../src/host/bus/test_bus.rs"]
+#[expect(dead_code, reason = "unit tests look closer at what was asked")]
+pub(crate) mod test_bus;

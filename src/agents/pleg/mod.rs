@@ -181,6 +181,26 @@ impl Told {
     }
 }
 
+/// How far the wait for the event of a container's end has come that a look found gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// The event may come until then; whatever is looked at meanwhile is not told.
+    Until(Moment),
+    /// It did not come: the next look is told as it is.
+    Over,
+}
+
+impl Missing {
+    /// What a look that misses a container makes of the wait; `None`: it has lasted long enough.
+    fn after_look(before: Option<Missing>, now: Moment) -> Option<Missing> {
+        match before {
+            None => Some(Missing::Until(now + EVENT_DELAY)),
+            Some(Missing::Until(until)) => (now < until).then_some(Missing::Until(until)),
+            Some(Missing::Over) => None,
+        }
+    }
+}
+
 /// A look at a pod that is under way.
 #[derive(Debug)]
 struct Look {
@@ -203,8 +223,8 @@ struct PlegActor {
     looks: BTreeMap<PodUid, Look>,
     /// Pods of which the next look reads anew what runs.
     changed: BTreeSet<PodUid>,
-    /// Pods of which a look missed a container, and since when.
-    missing: BTreeMap<PodUid, Moment>,
+    /// Pods of which a look missed a container that nobody has told the end of.
+    missing: BTreeMap<PodUid, Missing>,
     /// Ends that events have told and no look has taken up yet.
     ends: BTreeMap<PodUid, Vec<RuntimePod>>,
     /// Pods that wait for a free look; each at most once.
@@ -230,8 +250,7 @@ impl PlegActor {
                 self.relist();
                 continue;
             }
-            let oldest = self.looks.values().map(|look| look.since + INSPECTION_LIMIT).min();
-            let timer = at(clock::instant_of(oldest.map_or(self.relist_at, |at| at.min(self.relist_at))));
+            let timer = at(clock::instant_of(self.next_deadline()));
             select! {
                 recv(stopped) -> _ => break,
                 recv(commands) -> got => match got {
@@ -250,7 +269,10 @@ impl PlegActor {
                     Ok(hint) => self.hint(hint),
                     Err(_) => self.hints = never(),
                 },
-                recv(timer) -> _ => self.give_up_slow_looks(),
+                recv(timer) -> _ => {
+                    self.give_up_slow_looks();
+                    self.give_up_late_events();
+                }
             }
         }
         for look in self.looks.values() {
@@ -263,6 +285,15 @@ impl PlegActor {
                 break;
             }
         }
+    }
+
+    fn next_deadline(&self) -> Moment {
+        let looks = self.looks.values().map(|look| look.since + INSPECTION_LIMIT);
+        let events = self.missing.values().filter_map(|missing| match missing {
+            Missing::Until(until) => Some(*until),
+            Missing::Over => None,
+        });
+        looks.chain(events).fold(self.relist_at, Moment::min)
     }
 
     fn hint(&mut self, hint: FromReader) {
@@ -344,7 +375,8 @@ impl PlegActor {
         });
         let listed: BTreeMap<PodUid, u64> = listed.gather();
         let gone: Vec<PodUid> = self.views.keys().filter(|uid| !listed.contains_key(*uid)).cloned().collect();
-        let gone: Vec<PodUid> = gone.into_iter().filter(|uid| !self.looks.contains_key(uid)).collect();
+        let is_open = |uid: &PodUid| self.looks.contains_key(uid) || self.missing.contains_key(uid);
+        let gone: Vec<PodUid> = gone.into_iter().filter(|uid| !is_open(uid)).collect();
         for uid in &gone {
             self.views.remove(uid);
         }
@@ -358,8 +390,9 @@ impl PlegActor {
         }
         // Those that found no thread before.
         self.start_looks();
-        let looked_at = self.looks.keys().chain(&self.queue).cloned();
-        let unknown: Vec<_> = looked_at.map(|uid| self.unknown(uid, String::new())).collect();
+        let looked_at = self.looks.keys().chain(&self.queue).chain(self.missing.keys());
+        let looked_at: BTreeSet<PodUid> = looked_at.cloned().collect();
+        let unknown: Vec<_> = looked_at.into_iter().map(|uid| self.unknown(uid, String::new())).collect();
         let (tell, told) = self.told.next(!gone.is_empty() || !unknown.is_empty());
         self.told = told;
         if tell {
@@ -418,20 +451,37 @@ impl PlegActor {
         }
     }
 
+    /// Looks a last time at pods of which an event did not come in time.
+    fn give_up_late_events(&mut self) {
+        let now = clock::moment();
+        let mut late = Vec::new();
+        for (uid, missing) in &mut self.missing {
+            if matches!(missing, Missing::Until(until) if *until <= now) {
+                *missing = Missing::Over;
+                late.push(uid.clone());
+            }
+        }
+        for uid in late {
+            self.look(uid);
+        }
+    }
+
     /// Takes the result of a look.
     fn take(&mut self, inspected: Inspected) {
         let Inspected { uid, started_at, found, ends, recalls, misses } = inspected;
         kubelet::PLEG_POD_RELIST.observe(clock::moment().since(started_at));
         let again = self.looks.remove(&uid).is_some_and(|look| look.again) || recalls;
         self.keep_ends(&uid, ends);
-        // It went while somebody looked, and the event that tells how may be on its way: it is looked again that long.
-        if misses && self.events == Events::Flowing {
-            let since = *self.missing.entry(uid.clone()).or_insert_with(clock::moment);
-            if clock::moment().since(since) < EVENT_DELAY {
-                return self.look(uid);
-            }
+        // It went while somebody looked, and the event that tells how may be on its way: the event has it looked at again,
+        // and so does the end of the wait.
+        let before = self.missing.remove(&uid);
+        if misses
+            && self.events == Events::Flowing
+            && let Some(wait) = Missing::after_look(before, clock::moment())
+        {
+            self.missing.insert(uid.clone(), wait);
+            return if again { self.look(uid) } else { self.start_looks() };
         }
-        self.missing.remove(&uid);
         let mut observation = Observation {
             started_at,
             scope: Scope::Pod(uid.clone()),

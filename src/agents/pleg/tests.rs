@@ -35,6 +35,20 @@ fn of_quiet_relists_the_loop_hears_the_first_and_then_every_tenth() {
     assert_eq!(heard("--------------------------"), "!.........!.........!.....");
 }
 
+#[test]
+fn an_event_is_waited_for_once_and_no_longer_than_its_delay() {
+    let at = |ms: u64| Moment::default() + Duration::from_millis(ms);
+    let until = Missing::Until(at(1000) + EVENT_DELAY);
+    for (before, now, expect) in [
+        (None, 1000, Some(until)),
+        (Some(until), 1100, Some(until)),
+        (Some(until), 1250, None),
+        (Some(Missing::Over), 1100, None),
+    ] {
+        assert_eq!(Missing::after_look(before, at(now)), expect, "{before:?} at {now} ms");
+    }
+}
+
 fn quickly(state: SandboxState, sandboxes: &[&str], life: Life, containers: &[&str]) -> u64 {
     fingerprint_of_glimpse(&PodGlimpse {
         uid: "u".into(),

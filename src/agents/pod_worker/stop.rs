@@ -10,7 +10,7 @@ use super::start::field_path;
 use crate::api::ContainerId;
 use crate::api::pod::{ContainerKind, RestartPolicy, container_restart_policy, find_container, grace_seconds};
 use crate::api::v1::Container;
-use crate::msg::{EventType, Reason, StopContainer};
+use crate::msg::{EventType, Reason, StopContainer, StopReason};
 use crate::util::clock;
 use crate::util::thread::{StackSize, spawn_scoped};
 
@@ -89,20 +89,28 @@ fn one(run: &Run<'_>, stop: &StopContainer, grace: Duration, waves: &Waves) -> R
     result
 }
 
+fn without_restart(text: &str) -> &str {
+    text.trim_end_matches(", will be restarted")
+}
+
 fn hook_turn_stop(run: &Run<'_>, stop: &StopContainer, grace: Duration, waves: &Waves) -> Result<(), Reason> {
     let (tools, work) = (run.tools, run.work);
     let deadline = clock::moment() + grace;
     let spec = find_container(&work.pod, &stop.name);
     let path = field_path(spec.as_ref().map_or(ContainerKind::App, |(kind, _)| *kind), &stop.name);
+    let is_sidecar = spec.as_ref().is_some_and(|(kind, _)| *kind == ContainerKind::Sidecar);
     let text = match stop.reason {
-        crate::msg::StopReason::PodEnds => format!("Stopping container {}", stop.name),
+        StopReason::PodEnds => format!("Stopping container {}", stop.name),
+        // As the kubelet words it, which says nothing of the restart here.
+        StopReason::Liveness | StopReason::Startup | StopReason::SpecChanged if is_sidecar => {
+            format!("Init container {} {}", stop.name, without_restart(stop.reason.text()))
+        }
         other => {
             let stays_down = spec.as_ref().is_some_and(|(kind, container)| {
                 container_restart_policy(&work.pod, *kind, container) == RestartPolicy::Never
             });
             let text = other.text();
-            let text = if stays_down { text.trim_end_matches(", will be restarted") } else { text };
-            format!("Container {} {text}", stop.name)
+            format!("Container {} {}", stop.name, if stays_down { without_restart(text) } else { text })
         }
     };
     run.event(&path, EventType::Normal, "Killing", text);
@@ -132,7 +140,7 @@ pub(super) fn after_failed_hook(run: &Run<'_>, container: &Container, id: &Conta
     let stop = StopContainer {
         id: id.clone(),
         name: container.name.clone(),
-        reason: crate::msg::StopReason::PodEnds,
+        reason: StopReason::PodEnds,
         pre_stop: container.lifecycle.as_ref().and_then(|l| l.pre_stop.clone()),
         wave: 0,
     };

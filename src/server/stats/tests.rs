@@ -404,7 +404,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("kubelet_cpu_manager_", "CPUs are not given to containers for themselves"),
     ("kubelet_memory_manager_", "memory is not given to containers by NUMA node"),
     ("kubelet_topology_manager_", "likewise"),
-    ("kubelet_graceful_shutdown_", "the shutdown of the machine is not waited for yet"),
     ("kubelet_first_network_pod_start_sli_duration_seconds", "internal to upstream's own load tests"),
     ("kubelet_image_volume_", "the runtime mounts image volumes, and tells of them with the container"),
     ("kubelet_imagemanager_", "there are no records of pulls by credential"),

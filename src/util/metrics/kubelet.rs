@@ -20,6 +20,8 @@ table! {
     EVENT_STREAM_LATENCY: Histogram("kubelet_evented_pleg_connection_latency_seconds", "Seconds between an event in the runtime and its arrival.", bounds::USUAL);
     EVENT_STREAM_SUCCESSES: Counter("kubelet_evented_pleg_connection_success_count", "Times that the runtime's event stream was opened.");
     EVICTIONS: Counters("kubelet_evictions", "Pods evicted, by the signal that told so.", &["eviction_signal"]);
+    SHUTDOWN_END: Gauge("kubelet_graceful_shutdown_end_time_seconds", "When the pods had ended for the last shutdown of this machine, in seconds since 1970; 0 if they have not.");
+    SHUTDOWN_START: Gauge("kubelet_graceful_shutdown_start_time_seconds", "When the last shutdown of this machine began that was waited for, in seconds since 1970; 0 if none was.");
     HTTP_INFLIGHT: Gauges("kubelet_http_inflight_requests", "Requests that the node's server is busy with.", &["long_running", "method", "path", "server_type"]);
     HTTP_DURATION: Histograms("kubelet_http_requests_duration_seconds", "Seconds to serve one request.", bounds::USUAL, &["long_running", "method", "path", "server_type"]);
     HTTP_REQUESTS: Counters("kubelet_http_requests_total", "Requests that the node's server was asked.", &["long_running", "method", "path", "server_type"]);

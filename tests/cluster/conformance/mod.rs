@@ -18,6 +18,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
+    time::Instant,
 };
 
 use serde_json::{Value, json};
@@ -112,7 +113,13 @@ fn play(ground: &Ground<'_>, logs: &str, registry: &Registry) -> Vec<String> {
         ("cpus", amount("cpu")),
         ("memory", (kibi << 10).to_string()),
     ];
-    let scene = Scene { ground, namespace: ground.name.clone(), logs: ground.node.path(logs), words: words.into() };
+    let scene = Scene {
+        ground,
+        namespace: ground.name.clone(),
+        logs: ground.node.path(logs),
+        began: Instant::now(),
+        words: words.into(),
+    };
     scene.make(&[words::shared(), pods::shared(), vec![hooks::listener()]].concat());
     let some = std::env::var("FERROLET_ROWS").unwrap_or_default();
     let failures = scene.play(rows().into_iter().filter(|row| row.name.contains(&some)).collect());

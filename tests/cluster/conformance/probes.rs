@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::make::{RUNS, agnhost, delete, exec, get, pod, probe, seconds, shell, with};
 use super::scene::{Look, Row, Step, status};
 
+/// A period in seconds that nobody waits for.
+const SELDOM: u64 = 60;
+
 const IDLE: &str = "sleep 100000";
 
 /// A probe that a row is about: what upstream calls it, a short name, the container, and the steps once the pod is made.
@@ -41,7 +44,8 @@ fn restarted(pod: String) -> Vec<Step> {
     let looks = vec![
         Look::Restarts("probed", 1..=1000),
         Look::Event("Unhealthy", "Liveness probe "),
-        Look::Event("Killing", "Container probed failed liveness probe, will be restarted"),
+        // "Container probed …, will be restarted", "Init container probed …".
+        Look::Event("Killing", "ontainer probed failed liveness probe"),
     ];
     vec![Step::Until(pod, looks)]
 }
@@ -95,16 +99,12 @@ fn never_started(pod: String) -> Vec<Step> {
 }
 
 fn given_up(pod: String) -> Vec<Step> {
-    let looks = with_event(
-        vec![Look::Restarts("probed", 1..=1000)],
-        "Killing",
-        "Container probed failed startup probe, will be restarted",
-    );
+    let looks = with_event(vec![Look::Restarts("probed", 1..=1000)], "Killing", "ontainer probed failed startup probe");
     vec![Step::Until(pod, looks)]
 }
 
 fn ready_soon(pod: String) -> Vec<Step> {
-    let soon = Look::Holds("ready long before the next period", |pod| ready_after(pod) < Some(200));
+    let soon = Look::Holds("ready long before the next period", |pod| ready_after(pod) < Some(50));
     vec![Step::Until(pod, vec![Look::Ready(true), soon])]
 }
 
@@ -126,7 +126,10 @@ fn unready_at_the_end(pod: String) -> Vec<Step> {
 #[rustfmt::skip]
 fn cases() -> Vec<Case> {
     let too_long = ["sh", "-c", "sleep 6543"];
-    let ends = "trap 'rm -f /tmp/health; sleep 40; exit 0' TERM; touch /tmp/health; while :; do sleep 1 & wait $!; done";
+    // Asked over HTTP: commands of probes end with the sync that the deletion ends in the kubelet of 1.36 ("context canceled").
+    let ends = "mkdir /tmp/www; touch /tmp/www/health; httpd -p 8080 -h /tmp/www; \
+        trap 'rm /tmp/www/health; sleep 40; exit 0' TERM; while :; do sleep 1 & wait $!; done";
+    let health = || get(8080, "/health");
     let server = || agnhost("probed", &["test-webserver", "--port", "8080"]);
     let alive = |path: &str| with(agnhost("probed", &["liveness"]), live(get(8080, path), json!({ "failureThreshold": 2 })));
     let tcp = json!({ "tcpSocket": { "port": 8080 } });
@@ -164,7 +167,7 @@ fn cases() -> Vec<Case> {
             with(with(shell("probed", "sleep 3; touch /tmp/health; sleep 100000"), fails()), startup(cat(), 1000)), restarted),
         case("should be ready immediately after startupProbe succeeds", "at-once",
             with(with(shell("probed", "sleep 3; touch /tmp/health; sleep 100000"), startup(cat(), 1000)),
-                json!({ "readinessProbe": probe(exec(&["true"]), json!({ "periodSeconds": 3600 })) })), ready_soon),
+                json!({ "readinessProbe": probe(exec(&["true"]), json!({ "periodSeconds": SELDOM })) })), ready_soon),
         case("should override timeoutGracePeriodSeconds when LivenessProbe field is set", "grace-live",
             with(shell("probed", deaf), live(exec(&["false"]), short.clone())), restarted),
         case("should override timeoutGracePeriodSeconds when StartupProbe field is set", "grace-start",
@@ -172,9 +175,9 @@ fn cases() -> Vec<Case> {
         case("should *not* be restarted with a GRPC liveness probe", "grpc-lives", with(agnhost("probed", &["grpc-health-checking"]), both(&grpc(5000))), stays),
         case("should be restarted with a GRPC liveness probe", "grpc-dies", with(agnhost("probed", &["grpc-health-checking"]), live(grpc(2333), json!({}))), restarted),
         case("should mark readiness on pods to false while pod is in progress of terminating when a pod has a readiness probe", "leaves",
-            with(shell("probed", ends), json!({ "readinessProbe": probe(cat(), json!({})) })), unready_at_the_end),
+            with(shell("probed", ends), json!({ "readinessProbe": probe(health(), json!({})) })), unready_at_the_end),
         case("should mark readiness on pods to false and disable liveness probes while pod is in progress of terminating", "leaves-quietly",
-            with(shell("probed", ends), with(live(cat(), json!({ "failureThreshold": 3 })), json!({ "readinessProbe": probe(cat(), json!({})) }))), unready_at_the_end),
+            with(shell("probed", ends), with(live(health(), json!({ "failureThreshold": 3 })), json!({ "readinessProbe": probe(health(), json!({})) }))), unready_at_the_end),
     ];
     all.map(|case| Case { grace: match case.short { "grace-live" | "grace-start" => 500, "leaves" | "leaves-quietly" => 60, _ => case.grace }, ..case }).into()
 }
@@ -189,7 +192,9 @@ fn row(case: Case, sidecar: bool) -> Row {
     } else {
         pod(&name, &[case.container], grace)
     };
-    let mut steps = vec![Step::Make(object)];
+    // An agent that started a moment ago spreads the first probes over their period.
+    let mut steps = if case.short == "at-once" { vec![Step::Late(SELDOM + 5)] } else { Vec::new() };
+    steps.push(Step::Make(object));
     steps.extend((case.then)(name));
     Row { name: format!("Probing {subject} {}", case.name), steps }
 }
