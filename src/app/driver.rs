@@ -20,7 +20,7 @@ use crate::util::thread::{OwnerThread, StackSize};
 /// Between two questions.
 const AGAIN: Duration = Duration::from_secs(2);
 /// A folder that is there where systemd is the machine's first process.
-pub(super) const SYSTEMD_RUNS: &str = "/run/systemd/system";
+pub(crate) const SYSTEMD_RUNS: &str = "/run/systemd/system";
 
 /// The running thread. Dropping it ends it.
 pub(super) struct Watch {
@@ -70,7 +70,7 @@ pub(crate) fn mismatch(set: CgroupDriver, set_by: &str, told: CgroupDriver) -> S
 ///
 /// # Errors
 /// There is no systemd to make cgroups.
-pub(super) fn check_machine(driver: CgroupDriver, systemd_runs: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_machine(driver: CgroupDriver, systemd_runs: &Path) -> anyhow::Result<()> {
     if driver == CgroupDriver::Systemd && !systemd_runs.is_dir() {
         bail!(
             "the cgroup driver is systemd, and systemd does not run on this machine ({} is not there): use cgroupfs in the container \

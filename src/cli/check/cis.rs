@@ -42,6 +42,14 @@ pub(super) fn lines(loaded: &Loaded) -> Vec<Line> {
             lines.push(judge("cis.4.2.3 client-ca", has_ca, "authentication.x509.clientCAFile is", "the cluster's CA"));
         }
         lines.push(judge("cis.4.2.4 read-only-port", set.read_only_port == 0, "readOnlyPort is", "0"));
+        let idle = set.streaming_connection_idle_timeout.to_std();
+        lines.push(judge("cis.4.2.5 idle-sessions", !idle.is_zero(), "streamingConnectionIdleTimeout is", "above 0"));
+        lines.push(judge(
+            "cis.4.2.12 tls-ciphers",
+            set.tls_min_version == "VersionTLS13" || has_strong_ciphers_alone(&set.tls_cipher_suites),
+            "tlsMinVersion is VersionTLS13, or tlsCipherSuites are",
+            "strong ones alone",
+        ));
         let has_pair = !set.tls_cert_file.is_empty() || set.server_tls_bootstrap;
         lines.push(judge(
             "cis.4.2.9 serving-certificate",
@@ -57,6 +65,17 @@ pub(super) fn lines(loaded: &Loaded) -> Vec<Line> {
     lines.push(judge("cis.4.2.13 pids", set.pod_pids_limit > 0, "podPidsLimit is", "a number above 0"));
     lines.push(judge("cis.4.2.14 seccomp", set.seccomp_default, "seccompDefault is", "true"));
     lines
+}
+
+/// Whether all of these, and of what holds where none are named, keep what was said secret when the key is lost.
+fn has_strong_ciphers_alone(names: &[String]) -> bool {
+    let is_strong = |name: &String| {
+        name.starts_with("TLS_AES_")
+            || name.starts_with("TLS_CHACHA20_")
+            || name.starts_with("TLS_ECDHE_") && !name.ends_with("_SHA")
+    };
+    // This program's TLS has no others.
+    names.iter().all(is_strong)
 }
 
 /// `what` is `wanted`, or it is not.
@@ -94,6 +113,15 @@ mod tests {
         ] {
             assert_eq!(file("f", Path::new("/f"), mode, owner, most).verdict, expect, "{mode:o} {owner}");
         }
+    }
+
+    #[test]
+    fn ciphers_without_forward_secrecy_are_not_strong() {
+        let named =
+            |names: &[&str]| has_strong_ciphers_alone(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
+        assert!(named(&[]) && named(&["TLS_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"]));
+        assert!(!named(&["TLS_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_128_GCM_SHA256"]));
+        assert!(!named(&["TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Line, fail, ok, warn};
 use crate::api::runtime_info::{RuntimeStatus, RuntimeVersion};
-use crate::app::driver::{configured, mismatch};
+use crate::app::driver::{SYSTEMD_RUNS, check_machine, configured, mismatch};
 use crate::app::facts::driver_of;
 use crate::config::Loaded;
 use crate::cri::Client;
@@ -65,6 +65,7 @@ fn runtime(loaded: &Loaded) -> Vec<Line> {
     let written = written.map(|bytes| driver_in_containerd(&String::from_utf8_lossy(&bytes)));
     let set_by = loaded.cgroup_driver_from.as_deref();
     lines.push(driver(configured(set), set_by, told, written));
+    lines.extend(maker(told.unwrap_or(configured(set)), Path::new(SYSTEMD_RUNS)));
     lines
 }
 
@@ -130,6 +131,12 @@ fn driver(set: CgroupDriver, set_by: Option<&str>, told: Option<CgroupDriver>, w
             warn("cgroup-driver", format!("{set}; the runtime does not say what it uses"), "see that it is the same")
         }
     }
+}
+
+/// Whether the machine has who makes the cgroups; nothing where all is well.
+fn maker(driver: CgroupDriver, systemd_runs: &Path) -> Option<Line> {
+    let error = check_machine(driver, systemd_runs).err()?;
+    Some(fail("cgroup-driver.systemd", error.to_string(), "use cgroupfs in the container runtime and as cgroupDriver"))
 }
 
 fn ports(loaded: &Loaded) -> Vec<Line> {
@@ -264,6 +271,14 @@ mod tests {
         ] {
             assert_eq!(driver_in_containerd(text), expect, "{text}");
         }
+    }
+
+    #[test]
+    fn systemds_driver_needs_systemd() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(maker(Systemd, folder.path()), None);
+        assert_eq!(maker(Cgroupfs, &folder.path().join("none")), None);
+        check(maker(Systemd, &folder.path().join("none")).expect("a line"), Fail);
     }
 
     #[test]
