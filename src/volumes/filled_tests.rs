@@ -3,38 +3,15 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::objects::{ObjectData, ObjectKind};
 use super::shelf::Shelf;
+use super::tests::{pod, with_objects};
 use super::*;
-use crate::api::PodUid;
 use crate::host::explain;
-use crate::host::mounts::{MOUNT_TABLE, MountTable};
+use crate::host::mounts::MountTable;
 use crate::host::test_support::in_private_mounts;
-
-fn pod(volumes: Value, security: Value) -> Pod {
-    let names = volumes.as_array().unwrap().iter().map(|v| json!({ "name": v["name"], "mountPath": v["name"] }));
-    let mounts: Vec<_> = names.collect();
-    serde_json::from_value(json!({
-        "metadata": { "name": "p", "namespace": "n", "uid": "u-1" },
-        "spec": {
-            "securityContext": security,
-            "containers": [{ "name": "a", "volumeMounts": mounts }],
-            "volumes": volumes,
-        },
-    }))
-    .unwrap()
-}
-
-fn with(dir: &Path, shelf: &Shelf, body: impl FnOnce(&VolumeContext<'_>, &PodUid)) {
-    let dirs = PodDirs::new(dir.join("root"), dir.join("logs"));
-    let uid = PodUid::from("u-1");
-    dirs.ensure_pod(&uid).unwrap();
-    let context =
-        VolumeContext { dirs: &dirs, mount_table: Path::new(MOUNT_TABLE), node_memory: 64 << 20, objects: shelf };
-    body(&context, &uid);
-}
 
 fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| format!("{}: {e}", path.display()))
@@ -46,7 +23,7 @@ fn each_kind_lies_where_upstream_puts_it_and_follows_its_source() {
         let shelf = Shelf::default();
         shelf.put(ObjectKind::ConfigMap, "c", &[("key", "1")]);
         shelf.put(ObjectKind::Secret, "s", &[("key", "2")]);
-        with(dir, &shelf, |ctx, uid| {
+        with_objects(dir, &shelf, |ctx, uid| {
             let volumes = json!([
                 { "name": "c", "configMap": { "name": "c" } },
                 { "name": "s", "secret": { "secretName": "s" } },
@@ -93,7 +70,7 @@ fn each_kind_lies_where_upstream_puts_it_and_follows_its_source() {
 fn what_was_filled_stays_when_its_source_is_gone_or_silent() {
     let dir = tempfile::tempdir().unwrap();
     let shelf = Shelf::default();
-    with(dir.path(), &shelf, |ctx, _| {
+    with_objects(dir.path(), &shelf, |ctx, _| {
         let pod = pod(json!([{ "name": "c", "configMap": { "name": "c" } }]), json!({}));
         let mount = || mount_pod(ctx, &pod, &PodInputs::default());
         let told = |errors: &[VolumeError]| errors.iter().map(|e| explain(e)).collect::<Vec<_>>();
@@ -122,7 +99,7 @@ fn a_whole_object_of_a_mebibyte_and_folders_for_nested_mounts() {
     let shelf = Shelf::default();
     let bytes = [("big".to_owned(), vec![7; 1 << 20])].into();
     shelf.put_data(ObjectKind::ConfigMap, "c", ObjectData { bytes, ..ObjectData::default() });
-    with(dir.path(), &shelf, |ctx, _| {
+    with_objects(dir.path(), &shelf, |ctx, _| {
         let mut pod =
             pod(json!([{ "name": "c", "configMap": { "name": "c" } }, { "name": "e", "emptyDir": {} }]), json!({}));
         let mounts = json!([{ "name": "c", "mountPath": "/etc/c" }, { "name": "e", "mountPath": "/etc/c/sub/e" }]);

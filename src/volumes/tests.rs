@@ -20,8 +20,8 @@ use crate::host::test_support::{in_private_mounts, report, swap_until};
 const NODE_MEMORY: u64 = 64 << 20;
 
 /// A pod with these volumes, each mounted by its container, and this security context.
-fn pod(volumes: Value, security: Value) -> Pod {
-    let names = volumes.as_array().unwrap().iter().map(|v| json!({ "name": v["name"], "mountPath": "/x" }));
+pub(super) fn pod(volumes: Value, security: Value) -> Pod {
+    let names = volumes.as_array().unwrap().iter().map(|v| json!({ "name": v["name"], "mountPath": v["name"] }));
     let mounts: Vec<_> = names.collect();
     serde_json::from_value(json!({
         "metadata": { "name": "p", "namespace": "n", "uid": "u-1" },
@@ -34,19 +34,17 @@ fn pod(volumes: Value, security: Value) -> Pod {
     .unwrap()
 }
 
-fn with(dir: &Path, body: impl FnOnce(&VolumeContext<'_>, &PodUid)) {
+/// Calls with the folders of pod `u-1`, and with where its volumes' objects come from.
+pub(super) fn with_objects(dir: &Path, objects: &dyn ObjectSource, body: impl FnOnce(&VolumeContext<'_>, &PodUid)) {
     let dirs = PodDirs::new(dir.join("root"), dir.join("logs"));
     let uid = PodUid::from("u-1");
     dirs.ensure_pod(&uid).unwrap();
-    body(
-        &VolumeContext {
-            dirs: &dirs,
-            mount_table: Path::new(MOUNT_TABLE),
-            node_memory: NODE_MEMORY,
-            objects: &NoObjects,
-        },
-        &uid,
-    );
+    let context = VolumeContext { dirs: &dirs, mount_table: Path::new(MOUNT_TABLE), node_memory: NODE_MEMORY, objects };
+    body(&context, &uid);
+}
+
+fn with(dir: &Path, body: impl FnOnce(&VolumeContext<'_>, &PodUid)) {
+    with_objects(dir, &NoObjects, body);
 }
 
 /// Mounts everything, and expects that nothing is left old.

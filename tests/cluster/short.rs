@@ -116,18 +116,20 @@ fn a_node_that_is_short_of_memory_says_so_and_refuses_who_asked_for_none() {
     assert_eq!(ground.refused("light-upstream"), refused, "upstream on the left");
 }
 
-/// Takes the configuration of the network plugins away, and gives back how to return it.
-fn take_network_away(ground: &Ground<'_>) -> impl Fn() {
-    let (there, aside) = (ground.node.path("cni"), ground.node.path("cni-aside"));
-    fs::create_dir_all(&aside).expect("make a folder");
-    let move_all = |from: &std::path::Path, to: &std::path::Path| {
-        for entry in fs::read_dir(from).expect("list the configuration of plugins") {
-            let name = entry.expect("an entry").file_name();
-            fs::rename(from.join(&name), to.join(&name)).expect("move the configuration of a plugin");
-        }
-    };
-    move_all(&there, &aside);
-    move || move_all(&aside, &there)
+/// Takes the configuration of the network plugins away, and gives back how to return it. containerd looks again when a
+/// file is written, and not when one is moved there.
+fn take_network_away(ground: &Ground<'_>) -> impl Fn() + use<> {
+    let folder = ground.node.path("cni");
+    let files: Vec<_> = fs::read_dir(&folder)
+        .expect("list the configuration of plugins")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| (fs::read(&path).expect("read the configuration of a plugin"), path))
+        .collect();
+    for (_, path) in &files {
+        fs::remove_file(path).expect("remove the configuration of a plugin");
+    }
+    assert!(!files.is_empty(), "there is nothing in {}", folder.display());
+    move || files.iter().for_each(|(text, path)| fs::write(path, text).expect("write the configuration of a plugin"))
 }
 
 #[test]

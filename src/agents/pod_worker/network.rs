@@ -15,18 +15,37 @@ use crate::util::clock;
 
 /// How long a network that is there is believed in.
 const READY_FOR: Duration = Duration::from_secs(5);
+/// How long one is not asked for again that is not there, however many pods wait for it.
+const MISSING_FOR: Duration = Duration::from_millis(500);
 
-/// When the runtime last said that its network is there.
+/// What the runtime said last of its network.
 #[derive(Debug, Default)]
-pub struct NetworkWord(Mutex<Option<Moment>>);
+pub struct NetworkWord(Mutex<Option<Word>>);
+
+#[derive(Clone, Debug)]
+struct Word {
+    at: Moment,
+    /// Why it is not there.
+    trouble: Option<String>,
+}
 
 impl NetworkWord {
-    fn is_fresh(&self, now: Moment) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| now.since(at) < READY_FOR)
+    fn fresh(&self, now: Moment) -> Option<Word> {
+        let word = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let counts_for = if word.trouble.is_none() { READY_FOR } else { MISSING_FOR };
+        (now.since(word.at) < counts_for).then_some(word)
     }
 
-    fn set(&self, at: Option<Moment>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    /// Takes a new word, and says once what changed by it.
+    fn set(&self, new: Word) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known.as_ref().and_then(|word| word.trouble.as_ref());
+        match &new.trouble {
+            Some(trouble) if before != Some(trouble) => log::warn!("pods wait for their network: {trouble}"),
+            None if before.is_some() => log::info!("the network that pods waited for is there"),
+            Some(_) | None => {}
+        }
+        *known = Some(new);
     }
 }
 
@@ -36,15 +55,22 @@ impl NetworkWord {
 /// The network is not there, and an event has said so.
 pub(super) fn check(run: &Run<'_>) -> Result<(), Reason> {
     let (tools, now) = (run.tools, clock::moment());
-    let has_own_network = pod::spec(&run.work.pod).is_none_or(|spec| !spec.host_network.unwrap_or(false));
-    if !has_own_network || tools.network.is_fresh(now) {
+    if pod::spec(&run.work.pod).is_some_and(|spec| spec.host_network.unwrap_or(false)) {
         return Ok(());
     }
-    // A runtime that does not answer says so when the sandbox is made.
-    let Ok(status) = tools.client.status(false, &run.work.cancel) else { return Ok(()) };
-    let trouble = network_trouble(&status);
-    tools.network.set(trouble.is_none().then_some(now));
-    let Some(trouble) = trouble else { return Ok(()) };
+    let word = match tools.network.fresh(now) {
+        Some(word) => word,
+        None => match tools.client.status(false, &run.work.cancel) {
+            Ok(status) => {
+                let word = Word { at: now, trouble: network_trouble(&status) };
+                tools.network.set(word.clone());
+                word
+            }
+            // A runtime that does not answer says so when the sandbox is made.
+            Err(_) => return Ok(()),
+        },
+    };
+    let Some(trouble) = word.trouble else { return Ok(()) };
     let message = format!("network is not ready: {trouble}");
     run.event("", EventType::Warning, NETWORK_NOT_READY, message.clone());
     Err(reason(NETWORK_NOT_READY, message))

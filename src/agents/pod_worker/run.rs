@@ -10,6 +10,7 @@ use super::{Tools, admission_hook, network, prepare, resize, start, stop, user_n
 use crate::api::moment::Moment;
 use crate::api::pod::has_user_namespace;
 use crate::api::runtime::SandboxSpec;
+use crate::core::node_object::runtime::NETWORK_NOT_READY;
 use crate::core::spec::{SANDBOX_CONFIG_ERROR, SandboxInputs, UserNamespace, sandbox_spec, unkept};
 use crate::cri::CriError;
 use crate::msg::{
@@ -39,7 +40,9 @@ pub(super) fn carry_out(tools: &Tools, work: &PodWork, to_loop: &Sender<FromWork
         if let StepResult::Failed(reason) = &result {
             go_on = planned.on_failure == OnFailure::Continue;
             if !work.cancel.is_cancelled() {
-                log::warn!("pod {}: {}: {}", work.name, reason.reason, reason.message);
+                // A network that is missing is told of once, and every pod is tried again each second.
+                let level = if reason.reason == NETWORK_NOT_READY { log::Level::Debug } else { log::Level::Warn };
+                log::log!(level, "pod {}: {}: {}", work.name, reason.reason, reason.message);
             }
         }
         results.push((planned.step.clone(), result));
