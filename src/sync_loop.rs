@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, at, never, select};
 
 use crate::api::PodUid;
 use crate::core::node::{Effect, Input, Node, Tally};
+use crate::core::resize::ResizeAsked;
 use crate::msg::{
     FromNode, FromPleg, FromProber, FromWorker, NodeView, PlegCommand, PodWork, Refresh, SourceUpdate, ToStore,
     ToldEvent,
@@ -323,8 +324,10 @@ fn count(things: usize) -> f64 {
 fn tally_up(tally: &Tally) {
     match tally {
         Tally::Rejected(reason) => kubelet::ADMISSION_REJECTIONS.inc(&[reason]),
-        // Which resource was short is not told apart.
-        Tally::Preempted => kubelet::PREEMPTIONS.inc(&[""]),
+        Tally::Preempted { short } => kubelet::PREEMPTIONS.inc(&[short]),
+        Tally::ResizeAsked(ResizeAsked { resource, requirement, operation }) => {
+            kubelet::CONTAINER_REQUESTED_RESIZES.inc(&[resource, requirement, operation]);
+        }
         Tally::Orphaned => kubelet::ORPHANED_RUNTIME_PODS.inc(),
         Tally::Restarted { is_static } => kubelet::RESTARTED_PODS.inc(&[if *is_static { "true" } else { "" }]),
         Tally::Begun { after, containers } => {

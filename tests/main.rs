@@ -7,6 +7,8 @@ mod agent;
 mod cluster;
 mod fakes;
 mod first_minute;
+#[expect(clippy::print_stdout, reason = "how far it got is there to be seen")]
+mod fuzz;
 mod harness;
 mod it_certs;
 mod it_cri;

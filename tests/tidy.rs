@@ -6,6 +6,7 @@
 //! that can't fail guards nothing. It reads files only, and must never need a build or the network.
 
 mod claims;
+mod counted;
 mod layers;
 mod rules;
 mod source;

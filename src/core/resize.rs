@@ -4,6 +4,7 @@
 //! which all else is computed), and what its running containers have. Only CPU and memory change in place; ephemeral
 //! containers have neither.
 
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -63,6 +64,48 @@ pub fn changed<'a>(wanted: &'a Pod, before: &'a Pod) -> impl Iterator<Item = (St
         let old = sizes(before, &old);
         (old != sizes(wanted, &container)).then(|| (container.name.clone(), old))
     })
+}
+
+/// One change of CPU or memory that a pod's source asks for, in the words of the metric that counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResizeAsked {
+    /// `cpu` or `memory`.
+    pub resource: &'static str,
+    /// `requests` or `limits`.
+    pub requirement: &'static str,
+    /// `add`, `remove`, `increase` or `decrease`.
+    pub operation: &'static str,
+}
+
+/// What `wanted` asks for its containers that `before` did not.
+pub fn asked(wanted: &Pod, before: &Pod) -> Vec<ResizeAsked> {
+    let mut all = Vec::new();
+    for (_, old) in all_containers(before).filter(|(kind, _)| is_resizable(*kind)) {
+        let Some((_, new)) = pod::find_container(wanted, &old.name) else { continue };
+        for resource in [MEMORY, CPU] {
+            for requirement in ["requests", "limits"] {
+                let of = |container: &Container| {
+                    let own = container.resources.as_ref();
+                    let list = if requirement == "limits" {
+                        own.and_then(|r| r.limits.as_ref())
+                    } else {
+                        own.and_then(|r| r.requests.as_ref())
+                    };
+                    amount(list, resource)
+                };
+                let (new, old) = (of(&new), of(&old));
+                let operation = match new.cmp(&old) {
+                    Ordering::Equal => continue,
+                    _ if old.is_zero() => "add",
+                    _ if new.is_zero() => "remove",
+                    Ordering::Greater => "increase",
+                    Ordering::Less => "decrease",
+                };
+                all.push(ResizeAsked { resource, requirement, operation });
+            }
+        }
+    }
+    all
 }
 
 /// Whether a container has to be started anew to get other sizes.
@@ -157,6 +200,28 @@ mod tests {
         assert_eq!(of("a"), sizes(100, 1000, 1024, 1024));
         assert_eq!(of("b"), sizes(0, 2000, 0, 4096));
         assert_eq!(of("i"), sizes(0, 1000, 0, 4096));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_told_in_the_words_of_the_metric() {
+        let check = |before: Value, wanted: Value, expect: &[&str]| {
+            let asked = asked(&pod(wanted, Value::Null), &pod(before, Value::Null));
+            let told: Vec<String> =
+                asked.iter().map(|a| format!("{} {} {}", a.resource, a.requirement, a.operation)).collect();
+            assert_eq!(told, expect);
+        };
+        check(ask("1", "1Ki"), ask("1000m", "1024"), &[]);
+        check(
+            ask("1", "2Ki"),
+            ask("2", "1Ki"),
+            &["memory requests decrease", "memory limits decrease", "cpu requests increase"],
+        );
+        check(
+            json!({"requests": {"cpu": "1"}}),
+            json!({"limits": {"memory": "1"}}),
+            &["memory limits add", "cpu requests remove"],
+        );
+        check(Value::Null, ask("0", "0"), &[]);
     }
 
     #[test]

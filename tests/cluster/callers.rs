@@ -48,7 +48,7 @@ fn serving<'a>(ground: &'a Ground<'_>, port: u16) -> Agent<'a> {
 }
 
 /// What somebody gets who shows this certificate and token.
-fn ask(port: u16, line: &str, shows: Option<&Pair>, token: &str) -> Answer {
+pub(super) fn ask(port: u16, line: &str, shows: Option<&Pair>, token: &str) -> Answer {
     let shows = shows.map(|pair| (pair.certificate.as_str(), pair.key.as_str()));
     let mut client = Client::connect_as(port, config(shows, rustls::ALL_VERSIONS)).expect("TLS whatever is shown");
     let header = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
@@ -75,7 +75,7 @@ fn account(cluster: &Cluster, namespace: &str, name: &str, subresources: &[&str]
     cluster.kubectl(&["-n", namespace, "create", "token", name]).expect("a token").trim().to_owned()
 }
 
-fn admin(cluster: &Cluster) -> Pair {
+pub(super) fn admin(cluster: &Cluster) -> Pair {
     let read = |name: &str| fs::read_to_string(cluster.path("pki").join(name)).expect("the control plane's files");
     Pair { certificate: read("admin.crt"), key: read("admin.key") }
 }

@@ -6,6 +6,7 @@
 //! lacks something in `short`; the behaviours that Kubernetes names in `conformance`; `lab` is their ground. They
 //! share one control plane, each with a node name and a namespace of its own.
 
+mod answers;
 mod beside;
 mod callers;
 mod certificates;
@@ -14,6 +15,7 @@ mod conformance;
 mod endings;
 mod lab;
 mod node;
+mod numbers;
 mod pods;
 mod serving;
 mod short;

@@ -17,7 +17,7 @@ const IMPORTERS: &[(&str, &[&str])] = &[
     ("rustls", &["src/kube", "src/server", "src/probe", "src/util/any_certificate"]),
     ("rcgen", &["src/kube", "src/server", "src/probe"]),
     ("inotify", &["src/agents/source", "src/host/log_watch"]),
-    ("flate2", &["src/host"]),
+    ("flate2", &["src/host", "src/server"]),
     ("nix", &["src/host", "src/util", "src/server"]),
     ("serde_yaml", &["src/config", "src/agents/source", "src/cli"]),
     ("cgroups_rs", &["src/host"]),

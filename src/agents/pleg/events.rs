@@ -14,6 +14,8 @@ use crate::api::runtime::{ContainerState, RuntimePod};
 use crate::api::runtime_info::{ContainerEvent, ContainerEventKind};
 use crate::cri::Client;
 use crate::util::cancel::Cancel;
+use crate::util::clock;
+use crate::util::metrics::kubelet;
 use crate::util::thread::{JoinHandle, StackSize, spawn};
 
 /// A stream that is still open after this has events; a runtime without them says so at once.
@@ -65,6 +67,11 @@ fn read(client: &Client, stop: &Cancel, hints: &Sender<FromReader>) {
                         Ok(Some(event)) => {
                             if wait == PROOF && hints.send(FromReader::Flowing).is_err() {
                                 return;
+                            }
+                            let late = clock::wall().saturating_sub(event.created_at);
+                            // None for one from the future: the clock was set back meanwhile.
+                            if let Ok(late) = u64::try_from(late) {
+                                kubelet::EVENT_STREAM_LATENCY.observe(Duration::from_nanos(late));
                             }
                             told_by(event)
                         }

@@ -11,6 +11,7 @@ use crate::api::v1::{Container, HTTPGetAction, LifecycleHandler};
 use crate::msg::{EventType, PodWork};
 use crate::probe::GetError;
 use crate::util::clock;
+use crate::util::metrics::kubelet;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// A postStart hook has no limit of its own in the API; this one bounds what a runtime has to hold.
@@ -63,12 +64,18 @@ fn rest(tools: &Tools, work: &PodWork, id: &ContainerId, span: Duration, limit: 
     loop {
         let left = until.since(clock::moment());
         if left.is_zero() {
-            return if span > limit { Err("the grace period was over before the sleep".to_owned()) } else { Ok(()) };
+            if span <= limit {
+                return Ok(());
+            }
+            kubelet::SLEEPS_CUT_SHORT.inc();
+            return Err("the grace period was over before the sleep".to_owned());
         }
         if work.cancel.wait(left.min(SLEEP_LOOK)) {
+            kubelet::SLEEPS_CUT_SHORT.inc();
             return Err("given up on request".to_owned());
         }
         if left > SLEEP_LOOK && has_ended(tools, work, id) {
+            kubelet::SLEEPS_CUT_SHORT.inc();
             return Ok(());
         }
     }
@@ -110,6 +117,7 @@ fn http(
             let open: Vec<(String, String)> =
                 headers.into_iter().filter(|(name, _)| !name.eq_ignore_ascii_case("authorization")).collect();
             ask(false, &open).map_err(|_| error.to_string())?;
+            kubelet::HTTP_FALLBACKS.inc();
             let place = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
             let text = format!("request to HTTPS lifecycle hook {place} got HTTP response, retry with HTTP succeeded");
             run.event("", EventType::Warning, "LifecycleHTTPFallback", text);

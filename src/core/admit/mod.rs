@@ -77,8 +77,13 @@ pub enum Verdict {
     Admit,
     /// It shall not start, for this reason.
     Refuse(Reason),
-    /// It is critical, and there is room for it once these pods have ended.
-    Preempt(Vec<PodUid>),
+    /// It is critical, and there is room for it once others have ended.
+    Preempt {
+        /// The first resource that is short.
+        short: String,
+        /// The pods that have to end.
+        victims: Vec<PodUid>,
+    },
 }
 
 impl Verdict {
@@ -127,7 +132,7 @@ pub fn admit(checks: &[&dyn Check], pod: &Pod, view: &AdmissionView<'_>) -> Verd
         match check.admit(pod, view) {
             Verdict::Admit => {}
             refusal @ Verdict::Refuse(_) => return refusal,
-            room @ Verdict::Preempt(_) => verdict = room,
+            room @ Verdict::Preempt { .. } => verdict = room,
         }
     }
     verdict

@@ -32,7 +32,10 @@ impl Check for CriticalFit {
         let needs: Vec<Need> =
             short.iter().map(|s| Need { resource: s.resource.clone(), amount: s.missing() }).collect();
         match victims(pod, view.others, &needs) {
-            Ok(victims) => Verdict::Preempt(victims.iter().map(|v| pod::pod_uid(v)).collect()),
+            Ok(victims) => Verdict::Preempt {
+                short: needs[0].resource.clone(),
+                victims: victims.iter().map(|v| pod::pod_uid(v)).collect(),
+            },
             Err(needs) => Verdict::refuse(
                 "UnexpectedAdmissionError",
                 format!(

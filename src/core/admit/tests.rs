@@ -15,7 +15,7 @@ fn verdict(checks: &[&dyn Check], value: &Value, others: &[Value], limits: &Limi
     match admit(checks, &pod(value), &AdmissionView { limits, others: &others }) {
         Verdict::Admit => "admitted".to_owned(),
         Verdict::Refuse(Reason { reason, message }) => format!("{reason}: {message}"),
-        Verdict::Preempt(victims) => {
+        Verdict::Preempt { victims, .. } => {
             let victims: Vec<&str> = victims.iter().map(PodUid::as_str).collect();
             format!("after {}", victims.join(", "))
         }

@@ -42,9 +42,9 @@ impl Node {
         match verdict {
             Verdict::Refuse(reason) => self.reject(now, uid, reason),
             // The hook may take its time: the room is the pod's meanwhile, and nobody ends for it yet.
-            Verdict::Admit | Verdict::Preempt(_) if is_asked => self.set_stage(uid, Stage::Asking),
+            Verdict::Admit | Verdict::Preempt { .. } if is_asked => self.set_stage(uid, Stage::Asking),
             Verdict::Admit => self.set_stage(uid, Stage::Active),
-            Verdict::Preempt(victims) => self.make_room(now, uid, victims),
+            Verdict::Preempt { short, victims } => self.make_room(now, uid, &short, victims),
         }
     }
 
@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// Ends the pods that have to make room; the critical one starts when they are gone.
-    fn make_room(&mut self, now: Now, uid: &PodUid, victims: Vec<PodUid>) -> Turn {
+    fn make_room(&mut self, now: Now, uid: &PodUid, short: &str, victims: Vec<PodUid>) -> Turn {
         let graces = victims.iter().filter_map(|victim| self.pods.get(victim)).map(Entry::grace);
         let until = now.mono + (graces.max().unwrap_or_default() * 3 / 2).max(SHORTEST_PATIENCE);
         let _moved = self.set_stage(uid, Stage::MakingRoom { victims: victims.iter().cloned().collect(), until });
@@ -108,7 +108,7 @@ impl Node {
             let message = ending.reason.message.clone();
             entry.doom = Some(Box::new(ending));
             self.event(now, &victim, "", EventType::Warning, PREEMPTING, message);
-            self.effect(Effect::Count(Tally::Preempted));
+            self.effect(Effect::Count(Tally::Preempted { short: short.to_owned() }));
             self.drive(now, &victim);
         }
         Turn::Moved

@@ -14,9 +14,9 @@ use crate::api::runtime::RuntimePod;
 use crate::api::v1::{Pod, PodStatus};
 use crate::core::mirror::mirrors_it;
 use crate::core::mux::Change;
-use crate::core::plan;
 use crate::core::spec::CONTAINER_CONFIG_ERROR;
 use crate::core::status::Phase;
+use crate::core::{plan, resize};
 use crate::msg::{
     EventType, NodeMarks, Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step,
     StepResult, StopReason, UnknownPod, WorkReport,
@@ -132,6 +132,10 @@ impl Node {
     /// A wanted pod has a new spec.
     fn change(&mut self, now: Now, uid: &PodUid, pod: Arc<Pod>) {
         let Some(entry) = self.pods.get_mut(uid) else { return self.want(now, uid, pod) };
+        let asked = match &entry.wanted {
+            Some(before) if !is_static(&pod) => resize::asked(&pod, before),
+            _ => Vec::new(),
+        };
         // One that was at work in an earlier life of the agent has what was allocated then.
         let is_at_work = match entry.stage {
             Stage::Active => true,
@@ -169,6 +173,9 @@ impl Node {
         } else if !is_static(&pod) {
             // Its spec decides nothing any more; its status and its deletion do.
             entry.set_pod(pod);
+        }
+        for asked in asked {
+            self.effect(Effect::Count(Tally::ResizeAsked(asked)));
         }
     }
 

@@ -33,6 +33,7 @@ use crate::api::runtime::RuntimePod;
 use crate::api::{PodName, PodUid};
 use crate::core::backoff::BackoffLimits;
 use crate::core::mux::Mux;
+use crate::core::resize::ResizeAsked;
 use crate::core::status::RestartAll;
 use crate::msg::{
     Look, NodeMarks, NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, Refresh, RuntimeHealth,
@@ -139,7 +140,12 @@ pub enum Tally {
     /// A pod was not admitted, for this reason.
     Rejected(String),
     /// A pod has to make room for a critical one.
-    Preempted,
+    Preempted {
+        /// The first resource that was short.
+        short: String,
+    },
+    /// The source of a pod wants other CPU or memory for one of its containers.
+    ResizeAsked(ResizeAsked),
     /// The runtime has a pod that nobody asked for.
     Orphaned,
     /// A pod that was not wanted any more is wanted again, under the same uid.

@@ -49,11 +49,7 @@ impl Switches {
 
     /// What is said of a path that is switched off, whoever's it is; `None` for one that is not, or of which nothing is said.
     fn says_off(self, path: &str) -> Option<&'static str> {
-        let is_below = |roots: &[&str]| {
-            roots
-                .iter()
-                .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
-        };
+        let is_below = |roots: &[&str]| is_below(path, roots);
         const DEBUGGING: &[&str] =
             &["/run", "/exec", "/attach", "/portForward", "/containerLogs", "/runningpods", "/debug/pprof", "/logs"];
         match self {
@@ -64,6 +60,25 @@ impl Switches {
             _ => None,
         }
     }
+}
+
+/// Below these paths upstream has another word for what is not there.
+const SERVICES: &[&str] = &[
+    "/attach",
+    "/checkpoint",
+    "/containerLogs",
+    "/exec",
+    "/logs",
+    "/pods",
+    "/portForward",
+    "/run",
+    "/runningpods",
+    "/stats",
+];
+
+/// Whether a path is one of these, or below one.
+fn is_below(path: &str, roots: &[&str]) -> bool {
+    roots.iter().any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
 /// Whose doors stand open to whom.
@@ -146,7 +161,12 @@ impl Dispatch {
                 return finish(Request::new(head, caller, connection), reply.into());
             }
             Found::Endpoint(..) | Found::Nothing => {
-                return finish(Request::new(head, caller, connection), Reply::error(404, "404 page not found").into());
+                let reply = if is_below(&head.path, SERVICES) {
+                    Reply::text(404, "404: Page Not Found")
+                } else {
+                    Reply::error(404, "404 page not found")
+                };
+                return finish(Request::new(head, caller, connection), reply.into());
             }
         };
         let long = match endpoint.lasts {

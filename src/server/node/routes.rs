@@ -21,7 +21,7 @@ const fn long(methods: &'static [Method], path: &'static str, group: Group, hand
 pub static ROUTES: &[Endpoint] = &[
     short(&[], "/healthz", Always, health::all),
     short(&[], "/healthz/{check}", Always, health::one),
-    short(&[Get], "/stats/summary", Always, stats::summary),
+    short(&[Get, Post], "/stats/summary", Always, stats::summary),
     short(&[], "/metrics", Always, stats::metrics),
     short(&[], "/metrics/cadvisor", Always, stats::containers),
     short(&[], "/metrics/resource", Always, stats::resource),

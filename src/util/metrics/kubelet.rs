@@ -19,13 +19,11 @@ table! {
     EVENT_STREAM_ERRORS: Counter("kubelet_evented_pleg_connection_error_count", "Times that the runtime's event stream broke or could not be opened.");
     EVENT_STREAM_LATENCY: Histogram("kubelet_evented_pleg_connection_latency_seconds", "Seconds between an event in the runtime and its arrival.", bounds::USUAL);
     EVENT_STREAM_SUCCESSES: Counter("kubelet_evented_pleg_connection_success_count", "Times that the runtime's event stream was opened.");
-    EVICTIONS: Counters("kubelet_evictions", "Pods evicted, by the signal that told so.", &["eviction_signal"]);
     SHUTDOWN_END: Gauge("kubelet_graceful_shutdown_end_time_seconds", "When the pods had ended for the last shutdown of this machine, in seconds since 1970; 0 if they have not.");
     SHUTDOWN_START: Gauge("kubelet_graceful_shutdown_start_time_seconds", "When the last shutdown of this machine began that was waited for, in seconds since 1970; 0 if none was.");
     HTTP_INFLIGHT: Gauges("kubelet_http_inflight_requests", "Requests that the node's server is busy with.", &["long_running", "method", "path", "server_type"]);
     HTTP_DURATION: Histograms("kubelet_http_requests_duration_seconds", "Seconds to serve one request.", bounds::USUAL, &["long_running", "method", "path", "server_type"]);
     HTTP_REQUESTS: Counters("kubelet_http_requests_total", "Requests that the node's server was asked.", &["long_running", "method", "path", "server_type"]);
-    IMAGES_COLLECTED: Counters("kubelet_image_garbage_collected_total", "Images removed to make room, by reason.", &["reason"]);
     ENSURE_IMAGE: Counters("kubelet_image_manager_ensure_image_requests_total", "Times that a container's image was made sure of.", &["present_locally", "pull_policy", "pull_required"]);
     IMAGE_PULL_DURATION: Histograms("kubelet_image_pull_duration_seconds", "Seconds to pull an image, by its size.", bounds::PULL, &["image_size_in_bytes"]);
     HTTP_FALLBACKS: Counter("kubelet_lifecycle_handler_http_fallbacks_total", "Hooks over HTTPS that were answered by plain HTTP.");

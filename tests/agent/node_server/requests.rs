@@ -90,13 +90,13 @@ fn a_connection_serves_request_after_request() {
     // Bodies of both kinds, with and without a word in between.
     let put = "PUT /debug/flags/v HTTP/1.1\r\nHost: n\r\n";
     client.send(format!("{put}Content-Length: 1\r\n\r\n4").as_bytes()).expect("sent");
-    assert_eq!(client.answer(false).body, "successfully set klog.logging.verbosity to 4");
+    assert_eq!(client.answer(false).body, "successfully set klog.logging.verbosity to 4\n");
     client.send(format!("{put}Transfer-Encoding: chunked\r\n\r\n1\r\n5\r\n0\r\n\r\n").as_bytes()).expect("sent");
-    assert_eq!(client.answer(false).body, "successfully set klog.logging.verbosity to 5");
+    assert_eq!(client.answer(false).body, "successfully set klog.logging.verbosity to 5\n");
     client.send(format!("{put}Content-Length: 1\r\nExpect: 100-continue\r\n\r\n").as_bytes()).expect("sent");
     assert_eq!(client.answer(false).status, 100);
     client.send(b"4").expect("sent");
-    assert_eq!(client.answer(false).body, "successfully set klog.logging.verbosity to 4");
+    assert_eq!(client.answer(false).body, "successfully set klog.logging.verbosity to 4\n");
     // A body that nobody wants is passed over.
     client.send(b"GET /healthz/ping HTTP/1.1\r\nHost: n\r\nContent-Length: 5\r\n\r\nhello").expect("sent");
     assert_eq!(client.answer(false).body, "ok");

@@ -160,6 +160,7 @@ fn a_critical_pod_starts_when_others_have_made_room() {
         "{first:?}"
     );
     assert_eq!(told(&mut story, "high"), "MakingRoom Pending");
+    assert!(story.tallies.contains(&Tally::Preempted { short: "cpu".to_owned() }), "{:?}", story.tallies);
     assert_eq!(events(&story, "low"), ["Preempting: Preempted in order to admit critical pod"]);
     // The room is promised: nobody else gets it.
     story.source(&[low, high, asking("thief", 500, &json!({}))]);

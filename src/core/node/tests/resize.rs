@@ -61,6 +61,8 @@ fn a_resize_that_fits_is_carried_out_and_survives_the_agent() {
     let mut story = running_pods(&[wants("a", 300, 1)]);
     assert_eq!(story.source(&[wants("a", 500, 2)]), "record a, work a");
     assert_eq!(resizes(&story), [(300, 500)]);
+    let asked = ResizeAsked { resource: "cpu", requirement: "requests", operation: "increase" };
+    assert!(story.tallies.contains(&Tally::ResizeAsked(asked)), "{:?}", story.tallies);
     assert_eq!(told(&mut story, "a"), ["PodResizeInProgress   of 2", "Some(\"500m\")"]);
     assert_eq!(reasons(&story, "a"), ["ResizeStarted"]);
 

@@ -15,7 +15,8 @@ use crate::util::logging;
 /// `PUT /debug/flags/v`: the log's verbosity from now on, as `-v` has it.
 pub(in crate::server::node) fn verbosity(_: &NodeParts, request: &mut Request<'_>) -> Reply {
     let plain = |status, text: &str| {
-        Reply::new(status, "text/plain", text.as_bytes().to_vec()).with_header("X-Content-Type-Options", "nosniff")
+        Reply::new(status, "text/plain", format!("{text}\n").into_bytes())
+            .with_header("X-Content-Type-Options", "nosniff")
     };
     if request.method() != Method::Put {
         return plain(406, "unsupported http method");

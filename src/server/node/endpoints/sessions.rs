@@ -19,6 +19,7 @@ use crate::msg::PodView;
 use crate::server::relay::hello::{self, Answer};
 use crate::server::relay::translate::{CLIENT_PROTOCOL, Channels, RUNTIME_PROTOCOL, Streams, TUNNEL, Tunnel};
 use crate::server::relay::{Middle, Said, location, websocket};
+use crate::util::metrics::kubelet;
 
 /// How long a client may take nothing of the first words.
 const STALL: Duration = Duration::from_secs(30);
@@ -41,7 +42,7 @@ pub(in crate::server::node) fn exec(parts: &NodeParts, request: &mut Request<'_>
         Ok((url.map_err(|error| refused(&error))?, speech))
     };
     match session() {
-        Ok((url, speech)) => join(parts, request, &url, speech),
+        Ok((url, speech)) => join(parts, request, &url, speech, "exec"),
         Err(reply) => reply,
     }
 }
@@ -65,7 +66,7 @@ pub(in crate::server::node) fn attach(parts: &NodeParts, request: &mut Request<'
         Ok((url.map_err(|error| refused(&error))?, speech))
     };
     match session() {
-        Ok((url, speech)) => join(parts, request, &url, speech),
+        Ok((url, speech)) => join(parts, request, &url, speech, "attach"),
         Err(reply) => reply,
     }
 }
@@ -90,7 +91,7 @@ pub(in crate::server::node) fn port_forward(parts: &NodeParts, request: &mut Req
         Ok((url.map_err(|error| refused(&error))?, speech))
     };
     match session() {
-        Ok((url, speech)) => join(parts, request, &url, speech),
+        Ok((url, speech)) => join(parts, request, &url, speech, "portforward"),
         Err(reply) => reply,
     }
 }
@@ -236,7 +237,11 @@ fn key(request: &Request<'_>) -> Result<String, Reply> {
 }
 
 /// Joins the session at this address, and hands it to the relay.
-fn join(parts: &NodeParts, request: &Request<'_>, url: &str, speech: Speech) -> Reply {
+fn join(parts: &NodeParts, request: &Request<'_>, url: &str, speech: Speech, subresource: &str) -> Reply {
+    // Those that pass through as they are are not told apart, as upstream.
+    if speech != Speech::Same {
+        kubelet::WEBSOCKET_REQUESTS.inc(&[subresource]);
+    }
     let location = match location::parse(url) {
         Ok(location) => location,
         Err(why) => return Reply::error(500, &why),

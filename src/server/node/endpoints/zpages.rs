@@ -119,7 +119,7 @@ pub(in crate::server::node) fn status(_: &NodeParts, request: &mut Request<'_>) 
         Reply::text(
             200,
             &format!(
-                "\nkubelet statusz\n{WARNING}\n\nStarted: {started}\nUp: {up}\nBinary version: {version}\nPaths: {}\n",
+                "\nkubelet statusz\n{WARNING}\n\nStarted:  {started}\nUp:  {up}\nBinary version:  {version}\nPaths:  {}\n",
                 paths.join(" ")
             ),
         )

@@ -123,7 +123,8 @@ fn a_session_is_the_runtimes_answer_and_then_bytes_both_ways() {
             stream.write_all(b" late").expect("written");
             said
         });
-        let reply = with_request("POST /exec/ns/web/c", "", |request| join(&parts, request, &url, Speech::Same));
+        let reply =
+            with_request("POST /exec/ns/web/c", "", |request| join(&parts, request, &url, Speech::Same, "exec"));
         let (server, mut client) = pair();
         let duplex = Duplex::new(Wire::plain(server).expect("a wire"), b"ahead".to_vec(), None);
         match reply.into_body() {
@@ -141,7 +142,8 @@ fn a_session_is_the_runtimes_answer_and_then_bytes_both_ways() {
 #[test]
 fn a_runtime_that_serves_elsewhere_or_nowhere_is_told() {
     let ask = |url: &str| {
-        let reply = with_request("POST /exec/ns/web/c", "", |request| join(&parts(), request, url, Speech::Same));
+        let reply =
+            with_request("POST /exec/ns/web/c", "", |request| join(&parts(), request, url, Speech::Same, "exec"));
         (reply.status(), String::from_utf8(reply.into_bytes().expect("a body")).expect("text"))
     };
     let (status, text) = ask("http://10.0.0.1:1/x");
