@@ -420,10 +420,15 @@ impl<'a> Planner<'a> {
             return;
         }
         let starts = |planned: &PlannedStep| matches!(planned.step, Step::StartContainer { .. });
+        let stops = |planned: &PlannedStep| matches!(planned.step, Step::StopContainers { .. } | Step::StopSandbox(_));
         let at = self.plan.steps.iter().position(starts).unwrap_or(self.plan.steps.len());
+        // Another container may be replaced after the first that starts.
+        let (late, rest): (Vec<_>, Vec<_>) = self.plan.steps.split_off(at).into_iter().partition(stops);
         let step = Step::ResizeContainers(std::mem::take(&mut self.resizes));
         let cause = "the pod has other CPU or memory now".to_owned();
-        self.plan.steps.insert(at, PlannedStep { step, cause, on_failure: OnFailure::Continue });
+        self.plan.steps.extend(late);
+        self.plan.steps.push(PlannedStep { step, cause, on_failure: OnFailure::Continue });
+        self.plan.steps.extend(rest);
     }
 
     fn has_started(&self, container: &Container, instance: &RuntimeContainer) -> bool {

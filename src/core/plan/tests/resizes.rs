@@ -61,3 +61,19 @@ fn what_does_not_run_gets_its_sizes_at_its_start() {
         "#]],
     );
 }
+
+#[test]
+fn all_that_stops_has_stopped_before_anything_is_resized() {
+    check(
+        "{containers: [{name: a}, {name: b, resources: {limits: {cpu: 1}}, resizePolicy: [{resourceName: cpu, restartPolicy: \
+         RestartContainer}]}, {name: c, resources: {requests: {cpu: 300m}}}]}",
+        "sandbox 0 ready\na/0 exited 1\nb/0 running\nc/0 running\nmemory b had=1\nmemory c had=100",
+        expect![[r#"
+            stop b/0 (resize requires restart) grace=30s!
+            resize c/0 from 100/0 0/0 to 300/0 0/0
+            start app a attempt=1: it ended and restarts
+            start app b attempt=1: resize requires restart
+            next time a waits 10s
+        "#]],
+    );
+}
