@@ -196,13 +196,15 @@ fn count(pod: &Value, message: &str) -> u64 {
 
 /// Containers that a probe gives up on are restarted, within the probe's own grace period, and nobody else is.
 fn check_restarts(lab: &Lab<'_>) {
-    for (name, container, why) in restarted().iter().map(|(name, _)| (*name, "app", "liveness")).chain([
-        ("startup-fails", "app", "startup"),
-        ("deaf", "app", "liveness"),
-        ("sidecar", "side", "liveness"),
+    let killed = |words: &str| format!("Container {words} probe, will be restarted");
+    let liveness = killed("app failed liveness");
+    for (name, container, text) in restarted().iter().map(|(name, _)| (*name, "app", liveness.clone())).chain([
+        ("startup-fails", "app", killed("app failed startup")),
+        ("deaf", "app", liveness.clone()),
+        // The kubelet has other words for a sidecar.
+        ("sidecar", "side", "Init container side failed liveness probe".to_owned()),
     ]) {
         let pod = lab.wait_pod(name, "a restart", |pod| (restarts(pod, container) >= 1).then(|| pod.clone()));
-        let text = format!("Container {container} failed {why} probe, will be restarted");
         assert!(count(&pod, &text) >= 1, "{name}: {pod}");
         assert!(has_event(&pod, "Unhealthy"), "{name}: {pod}");
         if name == "sidecar" {
