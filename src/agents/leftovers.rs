@@ -5,7 +5,6 @@
 //! leaves things behind later than an agent's start: a runtime that is killed while it makes a sandbox
 //! leaves the cgroup. It removes nothing itself.
 
-use crate::util::order;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use crate::host::error::explain;
 use crate::host::pod_dirs::PodDirs;
 use crate::msg::NodeView;
 use crate::util::cancel::Cancel;
+use crate::util::order;
 use crate::util::snapshot::Snapshot;
 use crate::util::thread::{OwnerThread, StackSize};
 

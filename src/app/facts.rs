@@ -1,6 +1,5 @@
 //! What the agent knows of its node at the start: names, addresses, the runtime's word, limits.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,6 +32,7 @@ use crate::host::error::explain;
 use crate::host::facts::MachineFacts;
 use crate::host::network;
 use crate::util::cancel::Cancel;
+use crate::util::order::Gather;
 use crate::util::thread::{StackSize, spawn};
 
 /// Time for the resolver to tell what the node's name means.

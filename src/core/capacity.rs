@@ -4,11 +4,11 @@
 //! machine has and what the configuration keeps back come in as values. Admission and the Node object use the
 //! same lists, so that a pod that the scheduler sees room for is not refused here.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::Quantity;
 use crate::api::quantity::{Amount, Format};
+use crate::util::order::Gather;
 
 use super::qos::{CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, ResourceList, amounts};
 

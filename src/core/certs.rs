@@ -3,11 +3,11 @@
 //! Layer L1, pure: the wall clock and chance are arguments. A certificate that is past its end or before
 //! its beginning stops nothing by itself: it only says with which credentials a new one is asked for.
 
-use crate::util::order;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::api::v1::NodeAddress;
+use crate::util::order;
 
 /// Share of a certificate's life after which it is renewed: from so much …
 const EARLIEST: f64 = 0.7;

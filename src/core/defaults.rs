@@ -4,7 +4,6 @@
 //! changes nothing more. Never refuses anything: a value that makes no sense stays as it is for
 //! `validate` to name.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::Quantity;
@@ -13,6 +12,7 @@ use crate::api::v1::{
     Container, ContainerPort, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar, HTTPGetAction, Lifecycle,
     ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector, ResourceRequirements, Volume,
 };
+use crate::util::order::Gather;
 
 type ResourceList = BTreeMap<String, Quantity>;
 

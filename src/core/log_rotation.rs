@@ -10,12 +10,11 @@
 //! 0.log.20261130-060000.tmp      a compression that was cut short
 //! ```
 
-use crate::util::order;
-use crate::util::order::Gather;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::api::runtime::UnixNanos;
+use crate::util::order::{self, Gather};
 
 /// Ends the name of a compressed file.
 pub const COMPRESSED: &str = ".gz";

@@ -4,7 +4,6 @@
 //! any configured source is silent nothing unknown may be deleted ([`Mux::all_ready`]). Mirror pods, the
 //! API server's pictures of static pods, are kept apart: they are nothing to run.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use crate::api::pod::{is_mirror, pod_name, pod_uid};
 use crate::api::v1::Pod;
 use crate::api::{PodName, PodUid};
 use crate::msg::{SourceKind, SourceProblem, SourceUpdate};
+use crate::util::order::Gather;
 
 /// What a source update changed in the merged set.
 #[derive(Clone, Debug, PartialEq)]

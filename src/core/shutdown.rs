@@ -3,12 +3,12 @@
 //! Pods end in groups by their priority, the lowest first; a group begins when the one before has ended, or its time is over.
 //! A group without pods takes no time.
 
-use crate::util::order;
 use std::time::Duration;
 
 use super::status;
 use crate::api::v1::Pod;
 use crate::msg::Reason;
+use crate::util::order;
 
 /// What pods have whose spec names no priority.
 const DEFAULT_PRIORITY: i32 = 0;

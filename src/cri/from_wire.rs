@@ -3,7 +3,6 @@
 //! Pure functions on the caller's thread. They believe nothing: a missing part is an error in words or
 //! the value that says "unknown", an enum number from the future never stops a list.
 
-use crate::util::order;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +18,7 @@ use crate::api::runtime_info::{
     ContainerEvent, ContainerEventKind, RuntimeCondition, RuntimeHandler, RuntimeStatus, RuntimeVersion, SandboxStatus,
 };
 use crate::api::{ContainerId, PodUid, SandboxId};
+use crate::util::order;
 
 /// What is wrong with an answer, for `CriFailure::Garbage`.
 pub(super) type Problem = String;

@@ -5,7 +5,6 @@
 //! costs a tenth of what whole messages with their labels and annotations would. Never trusts a length
 //! that it reads.
 
-use crate::util::order;
 use std::collections::BTreeMap;
 use std::io::Read;
 
@@ -19,6 +18,7 @@ use crate::api::runtime::SandboxState;
 use crate::api::runtime_info::{Life, PodGlimpse};
 use crate::api::{ContainerId, PodName, PodUid, SandboxId};
 use crate::util::cancel::Cancel;
+use crate::util::order;
 
 /// One sandbox or container of a list.
 #[derive(Debug, Default, PartialEq, Eq)]

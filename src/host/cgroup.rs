@@ -14,7 +14,6 @@
 //! folder of their own), takes a hybrid machine apart wrongly when v1 mounts are missing, swallows
 //! errors of mkdir, and needs its regular expressions for huge pages.
 
-use crate::util::order::Gather;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
@@ -26,6 +25,7 @@ use super::bus::{self, units::Units};
 use super::cgroup_values::{self, CgroupValues};
 use super::mounts::MountTable;
 use crate::api::PodUid;
+use crate::util::order::Gather;
 
 /// Where control groups are mounted.
 pub const CGROUP_MOUNT: &str = "/sys/fs/cgroup";

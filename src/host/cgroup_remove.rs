@@ -4,7 +4,6 @@
 //! Owns nothing. It never removes anything but the cgroup of a pod, and never signals itself, process 1
 //! or a process of another process namespace.
 
-use crate::util::order;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -17,6 +16,7 @@ use nix::unistd::Pid;
 use super::HostError;
 use super::cgroup::{CgroupTree, CgroupVersion, QosLevel, pod_uid, read_file, slice_name, write_file};
 use crate::api::PodUid;
+use crate::util::order;
 
 /// How deep a container may have nested cgroups of its own.
 const DEPTH_LIMIT: usize = 32;

@@ -5,7 +5,6 @@
 //! A fact that a small or odd machine lacks is empty, not an error; only what pods cannot do without
 //! fails. It never changes the machine, only its own process.
 
-use crate::util::order;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -15,6 +14,7 @@ use nix::sys::statvfs::statvfs;
 
 use super::HostError;
 use crate::util::fs::{FsError, read_bounded};
+use crate::util::order;
 
 /// Largest file of procfs or sysfs that is read whole.
 const FILE_LIMIT: u64 = 1 << 20;

@@ -4,7 +4,6 @@
 //! the table from the calling thread's view and compares resolved paths, as the kernel prints them.
 //! It never follows a link at the target of a mount and never unmounts what it was not pointed at.
 
-use crate::util::order;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read as _;
@@ -15,6 +14,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags};
 
 use super::HostError;
+use crate::util::order;
 
 /// The mount table of the calling thread.
 pub const MOUNT_TABLE: &str = "/proc/thread-self/mountinfo";

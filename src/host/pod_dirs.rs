@@ -14,7 +14,6 @@
 //! <podLogsDir>/<namespace>_<name>_<uid>/<container>/<attempt>.log
 //! ```
 
-use crate::util::order;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -25,6 +24,7 @@ use super::files::{ensure_folder, is_file_name, random_hex, read_start};
 use super::mounts::MountTable;
 use super::remove::remove_tree;
 use crate::api::{PodName, PodUid};
+use crate::util::order;
 
 /// Mode of folders below the root folder.
 const FOLDER_MODE: u32 = 0o750;

@@ -2,7 +2,6 @@
 //!
 //! It never guesses: of two that fit equally none is taken, and both are told.
 
-use crate::util::order;
 use std::sync::Arc;
 
 use super::wire::{Failure, FailureKind};
@@ -11,6 +10,7 @@ use crate::api::pod;
 use crate::api::runtime::{ContainerState, RuntimeContainer};
 use crate::api::v1::Pod;
 use crate::msg::{NodeView, PodView};
+use crate::util::order;
 
 /// Most candidates that are told.
 const CANDIDATES: usize = 10;

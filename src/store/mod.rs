@@ -9,7 +9,6 @@ mod format;
 #[cfg(test)]
 mod tests;
 
-use crate::util::order;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -21,6 +20,7 @@ pub use format::{FormatError, MAX_RECORD_BYTES};
 use crate::api::PodUid;
 use crate::api::record::PodRecord;
 use crate::util::fs::{self, FsError};
+use crate::util::order;
 
 /// Ending of a record file.
 const EXTENSION: &str = ".json";

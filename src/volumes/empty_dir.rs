@@ -3,7 +3,6 @@
 //! Layer L1, blocking, on a pod worker. A mark under the pod's `plugins` folder says that a volume is
 //! ready, where upstream keeps it too; from then on its content is the pod's and is never touched.
 
-use crate::util::order;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -15,6 +14,7 @@ use crate::api::v1::{Pod, Volume};
 use crate::host::HostError;
 use crate::host::files::{ChangePolicy, ensure_folder, give_to_group};
 use crate::host::mounts::{self, MountTable};
+use crate::util::order;
 
 /// Mode of a volume: any user of the pod's containers may write, and the pod keeps others out.
 const MODE: u32 = 0o777;

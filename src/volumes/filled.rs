@@ -3,7 +3,6 @@
 //! Layer L1, blocking, on a pod worker, which alone writes its pod's volumes. A volume that was filled
 //! once stays as it is when its sources cannot be had any more: what runs goes on with what it has.
 
-use crate::util::order;
 use std::path::{Path, PathBuf};
 
 use super::payload::Collector;
@@ -12,6 +11,7 @@ use crate::api::pod as pods;
 use crate::api::v1::{Pod, Volume};
 use crate::host::HostError;
 use crate::host::files::{ChangePolicy, ensure_folder, give_to_group};
+use crate::util::order;
 
 /// Mode of folders made for other volumes to be mounted on.
 const NESTED_MODE: u32 = 0o755;

@@ -4,7 +4,6 @@
 //! server; [`NoObjects`] stands for a node without one. Called by pod workers on their own threads, so
 //! that an answer that is slow holds up its own pod alone. What is secret here never shows in Debug.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use crate::api::PodUid;
 use crate::api::v1::{ConfigMap, Secret};
+use crate::util::order::Gather;
 
 /// Which kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

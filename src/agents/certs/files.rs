@@ -4,7 +4,6 @@
 //! and `kubelet-server-*` files. A certificate and its key are one file, and `kubelet-client-current.pem` is a symlink
 //! to it that is replaced in one step: no reader ever sees halves of two.
 
-use crate::util::order;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use crate::core::certs::{Found, ServingNames, Validity};
 use crate::kube::certificate::{Key, covers, validity};
 use crate::util::clock;
 use crate::util::fs::{FsError, create_dir_all, list, read_bounded, remove_if_exists, rename, write_atomic};
+use crate::util::order;
 
 const CLIENT: &str = "kubelet-client";
 const SERVER: &str = "kubelet-server";

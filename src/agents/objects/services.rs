@@ -3,7 +3,6 @@
 //! The thread `services` starts when the first pod needs them, and sits in one watch from then on. Of
 //! each service it keeps name, address and ports. It never stops anybody longer than asked.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,6 +12,7 @@ use crate::api::v1::Service;
 use crate::core::spec::services::{ServiceFacts, variables};
 use crate::kube::{ApiClient, ListEvent, paths};
 use crate::util::cancel::Cancel;
+use crate::util::order::Gather;
 use crate::util::thread::{OwnerThread, StackSize};
 
 /// Namespace and name.

@@ -2,7 +2,6 @@
 //! `objects`; owns the connections and knows which stream is for which object. What the watches say goes out as
 //! [`News`].
 
-use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use crate::kube::streams::{StreamEnd, StreamEvent, Streams, wait_any};
 use crate::kube::{ApiError, paths};
 use crate::util::clock;
 use crate::util::jitter::{longer_by, up_to};
+use crate::util::order::Gather;
 use crate::volumes::objects::{ObjectKey, ObjectKind};
 
 /// Connections at once. An API server takes 100 or 250 streams on each; what finds no place is asked for.

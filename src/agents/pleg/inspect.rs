@@ -3,7 +3,6 @@
 //! Lists the pod, then inspects what is new since the last view: what a dead container or a ready
 //! sandbox once told does not change, and what runs tells the same until somebody changes it. Owns nothing but its job; sends exactly one result.
 
-use crate::util::order;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeS
 use crate::api::{ContainerId, PodUid};
 use crate::cri::{Client, CriError};
 use crate::util::cancel::Cancel;
+use crate::util::order;
 use crate::util::{clock, thread};
 
 /// What a look found.

@@ -10,8 +10,6 @@ mod events;
 mod inspect;
 mod last_words;
 
-use crate::util::order;
-use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -30,6 +28,7 @@ use crate::util::cancel::Cancel;
 use crate::util::clock;
 use crate::util::heartbeat::Heartbeat;
 use crate::util::metrics::kubelet;
+use crate::util::order::{self, Gather};
 use crate::util::thread::{JoinHandle, OwnerThread, StackSize, spawn};
 
 use events::{EventReader, FromReader};

@@ -1,7 +1,6 @@
 //! What a pod needs on the host before its sandbox, and what is taken away after it: folders, cgroup,
 //! volumes, logs. On a `pod-N` thread, since any file system may hang. Repeating a step is harmless.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -20,6 +19,7 @@ use crate::host::cgroup_values::CgroupValues;
 use crate::host::facts::read_resolv_conf;
 use crate::msg::{EventType, Reason, Step};
 use crate::util::metrics::kubelet;
+use crate::util::order::Gather;
 use crate::volumes::{MountedVolume, PodInputs, VolumeContext, VolumeError, VolumeFile, mount_pod, unmount_pod};
 
 /// What is there for the containers.

@@ -3,7 +3,6 @@
 //! Owns what was tried for each name lately: the watch shows the outcome a little later, and until then
 //! nothing is done twice.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use super::Reached;
@@ -15,6 +14,7 @@ use crate::api::v1::Pod;
 use crate::core::mirror::{self, MirrorStep, Owner};
 use crate::kube::reports::{PodApi, Refusal};
 use crate::msg::NodeView;
+use crate::util::order::Gather;
 
 /// What was tried for a name: which mirror was there, which hash was to come, and when.
 #[derive(Debug)]

@@ -3,13 +3,13 @@
 //! Layer L1, pure. Reads both forms of the file (`{"auths": …}` and the older bare map) and matches as
 //! upstream does. Errors name a line and never what stands there.
 
-use crate::util::order;
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use serde::Deserialize;
 
 use crate::api::runtime::RegistryAuth;
+use crate::util::order;
 
 /// The registry of names without a domain, as docker configurations call it.
 const DEFAULT_REGISTRY: &str = "index.docker.io";

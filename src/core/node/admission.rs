@@ -4,7 +4,6 @@
 //! A decision once made is kept: a pod that was admitted in an earlier life of the agent is not asked about again,
 //! and it counts before all that are new.
 
-use crate::util::order;
 use std::time::Duration;
 
 use super::drive::Turn;
@@ -18,6 +17,7 @@ use crate::core::admit::{self, AdmissionView, Other, Verdict};
 use crate::core::plan::Plan;
 use crate::core::status;
 use crate::msg::{EventType, OnFailure, PlannedStep, Reason, Step, StepResult, WorkReport};
+use crate::util::order;
 
 /// Reason of the pods that make room, in their status and as an event.
 const PREEMPTING: &str = "Preempting";
@@ -183,10 +183,8 @@ impl Node {
 
     /// Brings pods into the order in which they are asked about: the oldest first.
     pub(super) fn in_admission_order(&self, uids: &mut [PodUid]) {
-        order::sort_by_key(uids, |uid| {
-            let created = self.pods.get(uid).and_then(|e| e.pod.metadata.creation_timestamp.clone());
-            (created, uid.clone())
-        });
+        let created = |uid: &PodUid| self.pods.get(uid).and_then(|e| e.pod.metadata.creation_timestamp.as_ref());
+        order::sort_by(uids, |a, b| (created(a), a).cmp(&(created(b), b)));
     }
 }
 

@@ -1,7 +1,5 @@
 //! What each input means for the node. Pure; see the parent module.
 
-use crate::util::order;
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,6 +19,7 @@ use crate::msg::{
     EventType, NodeMarks, Observation, ProbeKind, ProbeVerdict, Refresh, RuntimeHealth, Scope, SourceUpdate, Step,
     StepResult, StopReason, UnknownPod, WorkReport,
 };
+use crate::util::order::{self, Gather};
 
 impl Node {
     pub(super) fn take(&mut self, now: Now, input: Input) {

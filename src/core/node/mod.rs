@@ -20,7 +20,6 @@ mod tally;
 mod tests;
 mod view;
 
-use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +38,7 @@ use crate::msg::{
     Look, NodeMarks, NodeView, Observation, PodEvent, PodView, PodWork, ProbeVerdict, Refresh, RuntimeHealth,
     SourceKind, SourceUpdate, ToldEvent, WorkReport,
 };
+use crate::util::order::Gather;
 
 use entry::Entry;
 

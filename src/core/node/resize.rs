@@ -4,7 +4,6 @@
 //! `wanted` has what the source wants, `pod` what is allocated, and a container's memory what it has while that is
 //! something else. All three are known after a restart: the first from the source, the others from the record.
 
-use crate::util::order;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +18,7 @@ use crate::api::{PodUid, pod};
 use crate::core::admit::{AdmissionView, Other};
 use crate::core::{plan, qos, resize};
 use crate::msg::{EventType, Look, Reason, Step, StepResult, WorkReport};
+use crate::util::order;
 
 /// A resize that the node has no room for is looked at again after this, if nobody gives room back before.
 const LOOK_AGAIN: Duration = Duration::from_secs(180);

@@ -3,10 +3,10 @@
 //! Layer L1, pure. The patch is a strategic merge patch for the status subresource, which takes labels
 //! and annotations too. Lists are replaced whole, except conditions, which merge by their type.
 
-use crate::util::order;
 use serde_json::{Map, Value, json};
 
 use crate::api::v1::{Node, NodeCondition};
+use crate::util::order;
 
 /// Whether `new` says more than that time has passed.
 pub fn differs(old: &Node, new: &Node) -> bool {

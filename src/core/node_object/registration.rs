@@ -3,12 +3,12 @@
 //! Layer L1, pure. Taking over follows upstream: labels that describe the machine and the attach
 //! annotation are put right, everything else is the administrator's, taints and extra labels included.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use super::{NodeSettings, OPERATING_SYSTEM, addresses};
 use crate::api::meta::ObjectMeta;
 use crate::api::v1::{Node, NodeSpec, Taint};
+use crate::util::order::Gather;
 
 /// Tells the attach controller that volumes of this node are its business.
 pub const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";

@@ -3,12 +3,12 @@
 //! Layer L1, pure. A runtime that does not answer for half a minute is down; a single failed question
 //! says nothing, as upstream has it.
 
-use crate::util::order;
 use std::time::Duration;
 
 use crate::api::moment::Moment;
 use crate::api::runtime_info::{RuntimeCondition, RuntimeStatus, RuntimeVersion};
 use crate::api::v1::{NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
+use crate::util::order;
 
 /// How long a runtime may be silent before it counts as down.
 pub const SILENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,5 @@
 //! The plans that bring a pod to rest and then remove it. Pure; see the parent module.
 
-use crate::util::order;
 use std::time::Duration;
 
 use super::{Plan, containers_in_order, is_ready, pre_stop, remove_step, sandboxes_in_order};
@@ -8,6 +7,7 @@ use crate::api::pod::{find_container, init_containers, is_sidecar};
 use crate::api::runtime::{RuntimeContainer, RuntimePod};
 use crate::api::v1::Pod;
 use crate::msg::{OnFailure, Step, StopContainer, StopReason};
+use crate::util::order;
 
 /// The containers to stop, in waves: apps first and side by side, then the sidecars, the last started
 /// first, so that an app never loses its sidecar.

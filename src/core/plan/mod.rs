@@ -14,7 +14,6 @@ mod restart_all;
 #[cfg(test)]
 mod tests;
 
-use crate::util::order;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use crate::core::backoff::{BackoffLimits, CrashBackoff};
 use crate::core::status::RestartAll;
 use crate::msg::{OnFailure, PlannedStep, Reason, Step, StopContainer, StopReason};
 use crate::util::json;
+use crate::util::order;
 
 pub use active::plan_active;
 pub use ending::{at_rest, plan_ending, plan_forget};

@@ -13,8 +13,7 @@ use crate::api::runtime::{ContainerState, RuntimeContainer};
 use crate::api::v1::Container;
 use crate::core::status::restarts_all;
 use crate::msg::{OnFailure, Step, StopReason};
-use crate::util::order;
-use crate::util::order::Gather;
+use crate::util::order::{self, Gather};
 
 /// The plan that ends a round, if one has to end now. Without steps nothing is left of it, and only the
 /// new round has to be remembered.

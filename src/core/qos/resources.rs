@@ -2,13 +2,13 @@
 //!
 //! Layer L1, pure, any thread. It adds up and compares; it never decides what fits.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::Quantity;
 use crate::api::pod;
 use crate::api::quantity::Amount;
 use crate::api::v1::{Container, Pod};
+use crate::util::order::Gather;
 
 use super::{CPU, HUGEPAGES_PREFIX, MEMORY};
 

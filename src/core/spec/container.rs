@@ -2,11 +2,11 @@
 //!
 //! Layer L1, pure. It gathers what the other files of this folder decide.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::runtime::{ContainerSpec, ImageSpec};
 use crate::api::v1::{Container, Pod};
+use crate::util::order::Gather;
 
 use super::expand::expand;
 use super::{ContainerInputs, NodeFacts, SpecError, SubPath, env, marks, mounts, resources, security};

@@ -3,7 +3,6 @@
 //! Layer L1, pure. It writes no file: [`downward_files`] tells what a downwardAPI volume (or a
 //! downwardAPI source of a projected one) must contain.
 
-use crate::util::order;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -11,6 +10,7 @@ use crate::api::pod;
 use crate::api::quantity::Amount;
 use crate::api::v1::{Container, DownwardAPIVolumeFile, ObjectFieldSelector, Pod, ResourceFieldSelector};
 use crate::core::qos::{self, CPU, EPHEMERAL_STORAGE, HUGEPAGES_PREFIX, MEMORY, ResourceList};
+use crate::util::order;
 
 use super::{NodeFacts, SpecError, names};
 

@@ -4,11 +4,11 @@
 //! fetches none. Variables keep the order in which they are declared, so that two runs of the same
 //! spec ask the runtime for the same thing.
 
-use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pod;
 use crate::api::v1::{Container, EnvVarSource, Pod};
+use crate::util::order::Gather;
 
 use super::expand::expand;
 use super::{NodeFacts, SpecError, downward};

@@ -2,13 +2,13 @@
 //!
 //! Layer L1, pure. It gathers what the other files of this folder decide.
 
-use crate::util::order::Gather;
 use std::collections::BTreeSet;
 
 use crate::api::pod;
 use crate::api::runtime::{PortMapping, Protocol, SandboxSpec};
 use crate::api::v1::{Container, ContainerPort, Pod};
 use crate::core::qos;
+use crate::util::order::Gather;
 
 use super::admission::sysctl_name;
 use super::{NodeFacts, SandboxInputs, SpecError, SpecWarning, dns, hostname, marks, resources, security};

@@ -3,7 +3,6 @@
 //! Layer L1, pure. It compares what a node agent owns and means: absent and empty are the same,
 //! quantities compare by number, times to the second, and conditions of others don't count.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use super::conditions::{is_own, is_shared};
@@ -14,6 +13,7 @@ use crate::api::v1::{
     ContainerState, ContainerStateTerminated, ContainerStatus, PodCondition, PodStatus, ResourceRequirements,
     VolumeMountStatus,
 };
+use crate::util::order::Gather;
 
 /// Whether the API has to be told: `a` and `b` differ in something that the node agent owns. Not
 /// owned: conditions of others, resource claim statuses, the nominated node. A condition's times and

@@ -2,7 +2,6 @@
 //!
 //! Layer L1, pure. A quantity that can't be read counts as absent; validation has refused it long before.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use crate::api::Quantity;
@@ -11,6 +10,7 @@ use crate::api::quantity::{Amount, Format};
 use crate::api::runtime::{ContainerState, Resources, RuntimeContainer};
 use crate::api::v1::{ContainerStatus, Pod, ResourceRequirements};
 use crate::core::qos::{self, Overhead, ResourceList};
+use crate::util::order::Gather;
 
 type List = BTreeMap<String, Quantity>;
 

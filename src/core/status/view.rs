@@ -3,11 +3,10 @@
 //! Layer L1, pure, used by the status computation only. It trusts neither order nor uniqueness of the
 //! lists it reads.
 
-use crate::util::order;
-use crate::util::order::Gather;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::runtime::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
+use crate::util::order::{self, Gather};
 
 /// The two newest instances of one container.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,5 @@
 //! Requests and limits of containers and pods. Pure.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 
 use super::names::qualified_name;
@@ -8,6 +7,7 @@ use super::report::{Report, list};
 use crate::api::Quantity;
 use crate::api::quantity::Amount;
 use crate::api::v1::{PodSpec, ResourceRequirements};
+use crate::util::order::Gather;
 
 type ResourceList = BTreeMap<String, Quantity>;
 

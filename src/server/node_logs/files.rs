@@ -3,7 +3,6 @@
 //! On the threads of the connections. It owns nothing. Links are followed as long as they stay below the folder; nothing beyond it is ever opened,
 //! whatever a pod that was given a part of it puts there.
 
-use crate::util::order;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -12,6 +11,7 @@ use std::time::SystemTime;
 
 use crate::host::HostError;
 use crate::host::files::{Missing, open_beneath};
+use crate::util::order;
 
 /// Names of one folder that are shown.
 const NAME_LIMIT: usize = 20_000;

@@ -3,7 +3,6 @@
 //!
 //! One table of metrics, and one list of cgroups that each is told of. What a cgroup has no figure for is left out.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::host::usage::node::BlockDevice;
 use crate::host::usage::{CgroupUsage, DiskIo, Memory, Reader};
 use crate::util::metrics::Kind::{Counter, Gauge};
 use crate::util::metrics::{Kind, Number, Text, push_label};
+use crate::util::order::Gather;
 
 /// How long the machine's file systems may take.
 const PATIENCE: Duration = Duration::from_secs(1);

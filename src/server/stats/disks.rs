@@ -2,7 +2,6 @@
 //!
 //! On the caller's thread, which waits for disks and for the runtime up to a limit and does without their figures then.
 
-use crate::util::order::Gather;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use crate::api::v1::Volume;
 use crate::host::usage::disk::{Measure, Measured, Question};
 use crate::util::cancel::Cancel;
 use crate::util::metrics::kubelet;
+use crate::util::order::Gather;
 use crate::volumes;
 
 /// Logs and small files are measured again after this long.

@@ -3,7 +3,6 @@
 //! On the threads that serve requests; reads the process's own files in /proc. There is no profiler inside: what Go's tools would read can't be
 //! had, and is refused with a word on what there is instead.
 
-use crate::util::order;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -11,6 +10,7 @@ use super::super::NodeParts;
 use super::super::http::head::Method;
 use super::super::http::{Reply, Request};
 use crate::util::logging;
+use crate::util::order;
 
 /// `PUT /debug/flags/v`: the log's verbosity from now on, as `-v` has it.
 pub(in crate::server::node) fn verbosity(_: &NodeParts, request: &mut Request<'_>) -> Reply {

@@ -2,11 +2,11 @@
 //!
 //! On the threads that serve requests; asks the checks, which end within seconds.
 
-use crate::util::order;
 use std::fmt::Write as _;
 
 use super::super::NodeParts;
 use super::super::http::{Reply, Request};
+use crate::util::order;
 
 /// `/healthz`: all checks. Why one fails is told on its own path, since this one may be open to more callers.
 pub(in crate::server::node) fn all(parts: &NodeParts, request: &mut Request<'_>) -> Reply {

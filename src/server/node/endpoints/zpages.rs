@@ -2,7 +2,6 @@
 //!
 //! On the threads that serve requests. The flags are read from the process's own command line when somebody asks; nothing is kept for that.
 
-use crate::util::order;
 use std::fmt::Write as _;
 use std::io;
 
@@ -14,6 +13,7 @@ use crate::config::defaults::get;
 use crate::config::flags::{CONFIG, LOGGING, NODE, Target};
 use crate::util::clock;
 use crate::util::fs::read_bounded;
+use crate::util::order;
 
 /// Its value may hold a secret.
 const HIDDEN: &str = "manifest-url-header";
